@@ -1,0 +1,4 @@
+"""From the table to the broker: claim, publish, settle.
+
+May import `outbox` and `outbox_core`. Never calls a listener.
+"""
