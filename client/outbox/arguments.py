@@ -1,0 +1,247 @@
+"""How a delivery becomes the keyword arguments of a callback.
+
+Arguments are found by name, once, when the listener is made. Exactly one argument takes the body, decoded
+as its annotation says; the decoder is chosen once as well, when it is first needed, because an annotation
+may name something that is defined later and because pydantic is not imported for who only emits.
+"""
+
+import functools
+import importlib
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any, TypeAlias
+
+CONTEXT = ("routing_key", "message", "tracking_ids", "queue_name", "attempt_count")
+"""The names that are filled from the delivery; any other name is the body's."""
+
+Decoder: TypeAlias = Callable[[bytes, str | None], object]
+"""From a body and its content type to a value; a ValueError or TypeError says why it does not fit."""
+
+
+class ListenerError(ValueError):
+    """A listener that could never be called; said where it is made."""
+
+
+class BodyError(ValueError):
+    """A body that is not what the listener's annotation asks for: no retry will change that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One message as it reached a listener."""
+
+    routing_key: str
+    """The key it was emitted with, also after retries."""
+    body: bytes
+    """Its body as sent."""
+    content_type: str | None = None
+    """Its media type, if it says one."""
+    tracking_ids: Sequence[str] = ()
+    """The ids of the emits that led to it, oldest first."""
+    queue_name: str = ""
+    """The queue it was consumed from."""
+    attempt_count: int = 1
+    """Which attempt this is, starting at 1."""
+    message: object = None
+    """The message object of the AMQP library, untouched."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of one callback."""
+
+    callback: Callable[..., object]
+    """What is called with them."""
+    body: str
+    """The name of the argument that takes the body."""
+    context: tuple[str, ...]
+    """The names among `CONTEXT` that the callback wants."""
+    annotation: object
+    """The body's annotation as written: `inspect.Parameter.empty` for none, text where it is deferred."""
+
+    @classmethod
+    def of(cls, callback: Callable[..., object]) -> "Arguments":
+        """The arguments that `callback` names, or a `ListenerError`."""
+        parameters = _parameters(callback)
+        body = _body(callback, [name for name in parameters if name not in CONTEXT])
+        context = tuple(name for name in parameters if name in CONTEXT)
+        return cls(callback, body, context, parameters[body].annotation)
+
+    def resolve(self, delivery: Delivery) -> dict[str, object]:
+        """The keyword arguments for `delivery`, or a `BodyError`."""
+        arguments = {name: getattr(delivery, name) for name in self.context}
+        decode = self.decoder
+        try:
+            arguments[self.body] = decode(delivery.body, delivery.content_type)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BodyError(
+                f"{name_of(self.callback)}: the body does not fit the argument {self.body!r}, "
+                f"which is {inspect.formatannotation(self.hint)}: {_reason(error)}"
+            ) from error
+        return arguments
+
+    @functools.cached_property
+    def hint(self) -> Any:
+        """The body's annotation as a type."""
+        holder = types.SimpleNamespace(__annotations__={self.body: self.annotation})
+        try:
+            hints = typing.get_type_hints(holder, _globals(self.callback), include_extras=True)
+        except Exception as error:
+            raise ListenerError(
+                f"{described(self.callback)}: the annotation {self.annotation!r} of {self.body!r} cannot be "
+                f"resolved: {error}; import what it names outside `if TYPE_CHECKING`, at the module's top"
+            ) from error
+        return hints[self.body]
+
+    @functools.cached_property
+    def decoder(self) -> Decoder:
+        """What turns a body into the argument. Read it at start to hear of a `ListenerError` then."""
+        try:
+            return _decoder(self.hint)
+        except TypeError as error:
+            raise ListenerError(
+                f"{described(self.callback)}: no body can be decoded into the argument {self.body!r}, "
+                f"which is {inspect.formatannotation(self.hint)}: {error}"
+            ) from error
+
+
+def name_of(callback: Callable[..., object]) -> str:
+    """`module.qualname`, or what it is made of; never a repr, which shows what a partial has bound."""
+    if isinstance(callback, functools.partial):
+        return f"partial of {name_of(callback.func)}"
+    if qualname := getattr(callback, "__qualname__", None):
+        return f"{callback.__module__}.{qualname}"
+    return f"instance of {name_of(type(callback))}"
+
+
+def described(callback: Callable[..., object]) -> str:
+    """Its name and where it is written, for an error."""
+    code = getattr(inspect.unwrap(callback), "__code__", None)
+    return f"{name_of(callback)} ({code.co_filename}:{code.co_firstlineno})" if code else name_of(callback)
+
+
+def _parameters(callback: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    """The parameters to fill: those that a partial has already bound by name are not among them."""
+    bound = callback.keywords if isinstance(callback, functools.partial) else {}
+    parameters = inspect.signature(callback).parameters
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ListenerError(
+                f"{described(callback)}: {parameter} is not possible, since arguments are found by name; "
+                f"name the body and any of {', '.join(CONTEXT)}"
+            )
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise ListenerError(
+                f"{described(callback)}: {parameter.name!r} is positional-only, but arguments are passed "
+                "by name; remove the '/'"
+            )
+    return {name: parameter for name, parameter in parameters.items() if name not in bound}
+
+
+def _body(callback: Callable[..., object], names: list[str]) -> str:
+    match names:
+        case [name]:
+            return name
+        case []:
+            raise ListenerError(
+                f"{described(callback)}: no argument takes the body; add one with a name other than "
+                f"{', '.join(CONTEXT)}"
+            )
+        case ["self" | "cls", *_]:
+            raise ListenerError(
+                f"{described(callback)}: a method cannot listen before it is bound; "
+                "write Listener(binding_key, instance.method) where the instance exists"
+            )
+        case _:
+            raise ListenerError(
+                f"{described(callback)}: {' and '.join(map(repr, names))} would each take the body; keep "
+                f"one, bind the rest with functools.partial, or name them among {', '.join(CONTEXT)}"
+            )
+
+
+def _globals(callback: Callable[..., object]) -> dict[str, Any]:
+    """The names that a deferred annotation of `callback` may use."""
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    function = inspect.unwrap(callback)
+    if not hasattr(function, "__globals__"):  # an object with `__call__`
+        function = type(function).__call__
+    return getattr(function, "__globals__", {})
+
+
+def _decoder(hint: Any) -> Decoder:
+    if hint in (inspect.Parameter.empty, Any, object):
+        return _anything
+    if hint is bytes:
+        return _raw
+    if hint is str:
+        return _text
+    if hint in (bool, int, float, dict, list):
+        return functools.partial(_plain, hint)
+    if inspect.isclass(hint) and hasattr(hint, "model_validate_json"):
+        return lambda body, _: hint.model_validate_json(body)
+    return _adapted(hint)
+
+
+def _adapted(hint: Any) -> Decoder:
+    """What pydantic makes of any other annotation; without it, as much as can be done honestly."""
+    try:
+        adapter = importlib.import_module("pydantic").TypeAdapter
+    except ImportError:
+        if inspect.isclass(hint) and is_dataclass(hint):
+            return lambda body, _: hint(**_plain(dict, body, None))
+        if (origin := typing.get_origin(hint)) in (dict, list):
+            return functools.partial(_plain, origin)
+        raise TypeError("it takes pydantic; install outbox-operator[worker]") from None
+    try:
+        validate = adapter(hint).validate_json
+    except Exception as error:
+        raise TypeError(str(error).partition("\n")[0]) from error  # the rest are links
+    return lambda body, _: validate(body)
+
+
+def _anything(body: bytes, _content_type: str | None) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+
+
+def _raw(body: bytes, _content_type: str | None) -> bytes:
+    return body
+
+
+def _text(body: bytes, content_type: str | None) -> str:
+    """A JSON string's value, or the text itself; a JSON body that is no string does not fit."""
+    media_type = (content_type or "").partition(";")[0].strip().lower()
+    if media_type == "application/json" or media_type.endswith("+json"):
+        return str(_checked(str, json.loads(body)))
+    if not media_type.startswith("text/") and isinstance(value := _anything(body, None), str):
+        return value
+    return body.decode()
+
+
+def _plain(kind: type[Any], body: bytes, _content_type: str | None) -> Any:
+    return _checked(kind, json.loads(body))
+
+
+def _checked(kind: type[Any], value: object) -> object:
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:  # not isinstance: to Python a bool is an int, to JSON it is not
+        raise TypeError(f"it is JSON of type {type(value).__name__}")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    """Why, in one line; of pydantic's errors the places and messages, without the values found there."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON: {error}"
+    if type(error).__module__.startswith("pydantic") and (errors := getattr(error, "errors", None)):
+        places = errors(include_url=False, include_input=False)
+        return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in places)
+    return str(error) or type(error).__name__

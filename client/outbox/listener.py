@@ -1,0 +1,118 @@
+"""Listeners: a function, the topics it is called for, its queue and its retries.
+
+Only the declaration; a worker carries it out. Whatever is wrong with it is said where it is made, which for
+`@listen` is when the module is imported.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, ParamSpec, TypeVar
+
+from outbox.arguments import Arguments, ListenerError, described
+from outbox.retry import Duration, RetryPolicy, policy_of
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Listener(Generic[P, R_co]):
+    """A message handler. Calling it calls the callback, so that a test needs neither broker nor worker."""
+
+    binding_key: str
+    """The topic to listen to; `*` stands for one word, `#` for any number of them."""
+    callback: Callable[P, R_co]
+    """The function, async or not, that is called with each message."""
+    queue: str = ""
+    """The queue's name; where none is given `{module}.{qualname}` of the callback, without angle brackets."""
+    retry_delays: RetryPolicy | Sequence[Duration] | None = None
+    """The retries after a failure: seconds, timedeltas or a policy; None leaves it to the worker."""
+    arguments: Arguments = field(init=False, repr=False, compare=False)
+    """How a delivery becomes the callback's arguments."""
+    _policy: RetryPolicy | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_callback(self.callback)
+        queue = self.queue or _queue_of(self.callback)
+        try:
+            _check_names(self.binding_key, queue)
+            policy = None if self.retry_delays is None else policy_of(self.retry_delays)
+        except (TypeError, ValueError) as error:
+            raise ListenerError(f"{described(self.callback)}: {error}") from error
+        self._set(queue=queue, arguments=Arguments.of(self.callback), _policy=policy)
+        if isinstance(self.retry_delays, Sequence):
+            self._set(retry_delays=tuple(self.retry_delays))  # a list would make the listener unhashable
+        self._resemble_callback()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        return self.callback(*args, **kwargs)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the callback is awaited; otherwise it runs in a thread."""
+        return inspect.iscoroutinefunction(self.callback) or inspect.iscoroutinefunction(
+            getattr(self.callback, "__call__", None)  # noqa: B004 — an object whose `__call__` is async
+        )
+
+    def policy(self, default: RetryPolicy) -> RetryPolicy:
+        """The policy to retry by, where `default` is the worker's."""
+        return default if self._policy is None else self._policy
+
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _resemble_callback(self) -> None:
+        """Take on the callback's name, text and signature, for `help()`, tracebacks and test reports."""
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            if hasattr(self.callback, name):
+                self._set(**{name: getattr(self.callback, name)})
+        self._set(__wrapped__=self.callback)
+
+
+def listen(
+    binding_key: str,
+    *,
+    queue: str = "",
+    retry_delays: RetryPolicy | Sequence[Duration] | None = None,
+) -> Callable[[Callable[P, R_co]], Listener[P, R_co]]:
+    """Make a `Listener` of the function below: `@listen("user.created")`."""
+    if callable(binding_key):
+        raise ListenerError(f"{described(binding_key)}: write @listen('topic'), with the topic to listen to")
+
+    def decorate(callback: Callable[P, R_co]) -> Listener[P, R_co]:
+        return Listener(binding_key, callback, queue, retry_delays)
+
+    return decorate
+
+
+def _check_callback(callback: object) -> None:
+    if not callable(callback):
+        raise ListenerError(
+            f"callback {callback!r} is not callable; give the function that takes the message"
+        )
+    if isinstance(callback, Listener):
+        raise ListenerError(
+            f"{described(callback)} is a listener already; for another topic make a second one from its "
+            "function: Listener('other.topic', listener.callback)"
+        )
+    if inspect.isclass(callback):
+        raise ListenerError(f"{described(callback)} is a class; give a function or a bound method")
+    if inspect.isgeneratorfunction(callback) or inspect.isasyncgenfunction(callback):
+        raise ListenerError(f"{described(callback)} has a yield, so calling it would not run it; use return")
+
+
+def _check_names(binding_key: str, queue: str) -> None:
+    from outbox.topology import check_binding_key, check_queue  # not for whoever only emits: it takes time
+
+    check_binding_key(binding_key, queue)
+    check_queue(queue)
+
+
+def _queue_of(callback: Callable[..., object]) -> str:
+    qualname = getattr(callback, "__qualname__", None)
+    if qualname is None:
+        raise ListenerError(f"{described(callback)} has no name to call its queue by; give queue='…'")
+    # `<locals>` and `<lambda>` lose their brackets, which an AMQP name cannot have.
+    return f"{callback.__module__}.{qualname}".replace("<", "").replace(">", "")
