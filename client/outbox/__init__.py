@@ -4,11 +4,25 @@ Imports the standard library and nothing else, so that an application which emit
 dependency by it. Drivers and frameworks are recognised by their class names, never imported.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from outbox.emitter import AutocommitWarning, Emitter, SyncEmitter
-from outbox.listener import Listener, listen
 from outbox.message import OutboxMessage
-from outbox.retry import Constant, Delays, Exponential, Linear, NoRetry, Reject, RetryPolicy
 from outbox.tracking import get_tracking_ids, tracking
+
+if TYPE_CHECKING:
+    from outbox import schema, testing, topology
+    from outbox.listener import Listener, listen
+    from outbox.retry import Constant, Delays, Exponential, Linear, NoRetry, Reject, RetryPolicy
+
+_LAZY_MODULES = ("schema", "testing", "topology")
+_LAZY_NAMES = {
+    **dict.fromkeys(("Listener", "listen"), "outbox.listener"),
+    **dict.fromkeys(
+        ("Constant", "Delays", "Exponential", "Linear", "NoRetry", "Reject", "RetryPolicy"), "outbox.retry"
+    ),
+}
 
 __all__ = [
     "AutocommitWarning",
@@ -25,5 +39,21 @@ __all__ = [
     "SyncEmitter",
     "get_tracking_ids",
     "listen",
+    "schema",
+    "testing",
+    "topology",
     "tracking",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load on first use what an application that only emits never needs."""
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"outbox.{name}")
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+    raise AttributeError(f"module 'outbox' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,6 +7,7 @@ from datetime import timedelta
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
+
 from outbox.topology import DELIVERY_LIMIT, Subscription, Topology, dead_letter_queue, tier_name, topology
 
 DEADLINE_SECONDS = 15.0

@@ -9,9 +9,10 @@ from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import pytest
-from outbox.arguments import Arguments, BodyError, Delivery, ListenerError
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
+
+from outbox.arguments import Arguments, BodyError, Delivery, ListenerError
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import assert_type
 
 import pytest
+
 from outbox.arguments import ListenerError
 from outbox.listener import Listener, listen
 from outbox.retry import Constant, Delays, Exponential, NoRetry

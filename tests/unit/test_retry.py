@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from outbox.retry import (
     LONGEST_DELAY,
     SHORTEST_DELAY,

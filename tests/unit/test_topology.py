@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from outbox.listener import listen
 from outbox.retry import Delays, NoRetry
 from outbox.topology import (

@@ -1,0 +1,112 @@
+"""The statements that put messages into one outbox table and take timers out of it again."""
+
+# ruff: noqa: S608 -- what is put into the SQL is a constant of ours, or quoted by outbox.table
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outbox.drivers import Statement
+from outbox.message import PLAIN_FIELDS, MessageRow
+from outbox.table import PENDING, TableName
+
+# Every parameter has its type written down, so that it means the same through every driver, also one whose
+# json or jsonb codec the application has replaced.
+_TYPES = {
+    "message_id": "uuid",
+    "routing_key": "text",
+    "body": "bytea",
+    "content_type": "text",
+    "headers": "text",
+    "tracking_ids": "text",
+    "ordering_key": "text",
+    "timer_id": "text",
+    "expiration": "float8",
+    "due_at": "float8",
+    "due_in": "float8",
+}
+
+# What each column becomes from the fields of a `MessageRow`.
+_COLUMNS = {
+    "message_id": "{message_id}",
+    "routing_key": "{routing_key}",
+    "body": "{body}",
+    "content_type": "{content_type}",
+    "headers": "{headers}::jsonb",
+    "tracking_ids": "{tracking_ids}::json",
+    "ordering_key": "{ordering_key}",
+    "timer_id": "{timer_id}",
+    "expiration": "{expiration} * interval '1 second'",
+    "send_after": (
+        "coalesce(to_timestamp({due_at}), clock_timestamp() + {due_in} * interval '1 second', now())"
+    ),
+}
+_PLAIN_COLUMNS = {column: _COLUMNS[column] for column in PLAIN_FIELDS}
+
+_PENDING_TIMER = f"(routing_key, timer_id) WHERE timer_id IS NOT NULL AND {PENDING}"
+
+# DO NOTHING would not wait for a relay that is sending this very timer: a listener that sets its own timer
+# again would be told that one is pending, and then have none. DO UPDATE waits until the row is free, and
+# inserts when it is gone by then.
+_KEEP_PENDING = f"ON CONFLICT {_PENDING_TIMER} DO UPDATE SET timer_id = EXCLUDED.timer_id WHERE false"
+
+_MOVED_COLUMNS = (
+    "message_id", "body", "content_type", "headers", "tracking_ids", "ordering_key", "expiration",
+    "send_after", "created_at", "attempts", "last_error",
+)  # fmt: skip
+_REPLACE_PENDING = f"ON CONFLICT {_PENDING_TIMER} DO UPDATE SET " + ", ".join(
+    f"{column} = EXCLUDED.{column}" for column in _MOVED_COLUMNS
+)
+
+_CANCELLATION = f"DELETE FROM {{table}} WHERE routing_key = $1::text AND timer_id = $2::text AND {PENDING}"
+
+
+@dataclass(frozen=True, slots=True)
+class Inserts:
+    """The statements for one table; those that insert take the fields of a `MessageRow`."""
+
+    one: Statement
+    """Insert a message."""
+    timer: Statement
+    """Insert a message with a `timer_id`, or nothing where one is pending."""
+    replacement: Statement
+    """Insert a message with a `timer_id`, or put it in the place of the pending one."""
+    many_plain: Statement
+    """Insert any number of messages of which none has more than its `PLAIN_FIELDS`, each an array."""
+    many: Statement
+    """Insert any number of messages, each field an array."""
+    many_timers: Statement
+    """The same where some have a `timer_id`; returns the ids of those inserted."""
+    cancellation: Statement
+    """Delete a pending timer; waits for a relay that is sending it, so that the answer is true."""
+
+    @classmethod
+    def into(cls, table: TableName) -> "Inserts":
+        one = f"INSERT INTO {{table}} ({', '.join(_COLUMNS)}) VALUES ({_values()})"
+        many = _from_arrays(_COLUMNS, MessageRow._fields)
+        return cls(
+            one=Statement.of("one", one, table.sql),
+            timer=Statement.of("timer", f"{one} {_KEEP_PENDING}", table.sql),
+            replacement=Statement.of("replacement", f"{one} {_REPLACE_PENDING}", table.sql),
+            many_plain=Statement.of("many_plain", _from_arrays(_PLAIN_COLUMNS, PLAIN_FIELDS), table.sql),
+            many=Statement.of("many", many, table.sql),
+            many_timers=Statement.of(
+                "many_timers", f"{many} {_KEEP_PENDING} RETURNING message_id::text", table.sql
+            ),
+            cancellation=Statement.of("cancellation", _CANCELLATION, table.sql),
+        )
+
+
+def _values() -> str:
+    parameters = {
+        field: f"${number}::{_TYPES[field]}" for number, field in enumerate(MessageRow._fields, start=1)
+    }
+    return ", ".join(_COLUMNS.values()).format(**parameters)
+
+
+def _from_arrays(columns: dict[str, str], fields: Sequence[str]) -> str:
+    arrays = ", ".join(f"${number}::{_TYPES[field]}[]" for number, field in enumerate(fields, start=1))
+    values = ", ".join(columns.values()).format(**{field: f"given.{field}" for field in fields})
+    return (
+        f"INSERT INTO {{table}} ({', '.join(columns)}) SELECT {values} "
+        f"FROM unnest({arrays}) AS given ({', '.join(fields)})"
+    )

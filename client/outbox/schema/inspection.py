@@ -1,0 +1,153 @@
+"""What is wrong with a live table: a judgement of the facts that were observed, and of nothing else."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outbox.schema.observation import ObservedColumn, ObservedIndex, ObservedTable, ObservedTrigger
+from outbox.schema.problem import Problem, ProblemKind
+from outbox.schema.trigger import TRIGGERS, Trigger, function_source
+from outbox.table import COLUMNS, INDEXES, Column, Index, TableName, quote_identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a table has to be like."""
+
+    table: TableName
+    """Its name."""
+    function_source: str
+    """The body of its triggers' function."""
+    columns: tuple[Column, ...] = COLUMNS
+    """The columns it needs; it may have others."""
+    indexes: tuple[Index, ...] = INDEXES
+    """The indexes it needs; it may have others."""
+    triggers: tuple[Trigger, ...] = TRIGGERS
+    """The triggers it needs; it may have others."""
+
+    @classmethod
+    def of(cls, table_name: str | TableName, channel: str) -> "Expected":
+        return cls(TableName.parse(table_name), function_source(channel))
+
+
+_UPGRADE = "run outbox.schema.upgrade_sql()"
+_WIDENED = ("smallint", "integer")
+
+
+def judged(rows: Sequence[tuple[Any, ...]], table_name: str | TableName, channel: str) -> list[Problem]:
+    """The problems told by what `OBSERVE` returned."""
+    observed = ObservedTable.read(rows[0][0]) if rows else None
+    return problems(observed, Expected.of(table_name, channel))
+
+
+def problems(observed: ObservedTable | None, expected: Expected) -> list[Problem]:
+    """All that is wrong with the table. What it has beyond the expected is the user's own business."""
+    table = expected.table
+    if observed is None:
+        return [
+            _problem(table, "missing_table", table.name, "it does not exist; run outbox.schema.create_sql()")
+        ]
+    return [
+        *_column_problems(observed, expected),
+        *_key_problems(observed, expected),
+        *_index_problems(observed, expected),
+        *_trigger_problems(observed, expected),
+    ]
+
+
+def _column_problems(observed: ObservedTable, expected: Expected) -> Iterator[Problem]:
+    live = {column.name: column for column in observed.columns}
+    for column in expected.columns:
+        name = quote_identifier(column.name)
+        if column.name not in live:
+            text = f"column {name} is missing; {_UPGRADE}"
+            yield _problem(expected.table, "missing_column", column.name, text)
+            continue
+        yield from _flaws(expected.table, column, live[column.name])
+
+
+def _flaws(table: TableName, column: Column, live: ObservedColumn) -> Iterator[Problem]:
+    name = quote_identifier(column.name)
+    if live.type not in column.accepted:
+        cure = _type_cure(table, column, live)
+        text = f"column {name} is {live.type} and must be {column.type}; {cure}"
+        yield _problem(table, "wrong_type", column.name, text)
+    if live.nullable and not column.nullable:
+        text = f"column {name} takes NULL and must not; {_UPGRADE}"
+        yield _problem(table, "missing_not_null", column.name, text)
+    if column.nullable and not live.nullable:
+        text = f"column {name} must take NULL; {_UPGRADE}"
+        yield _problem(table, "unwanted_not_null", column.name, text)
+    if (column.identity or column.default is not None) and not live.filled:
+        wanted = "identity" if column.identity else f"default {column.default}"
+        text = f"column {name} lacks its {wanted}; {_UPGRADE}"
+        yield _problem(table, "missing_default", column.name, text)
+
+
+def _type_cure(table: TableName, column: Column, live: ObservedColumn) -> str:
+    if column.identity and live.type in _WIDENED:
+        return _UPGRADE
+    # What becomes of the values is for a person to decide.
+    return f"run ALTER TABLE {table.sql} ALTER COLUMN {column.name} TYPE {column.type} with a fitting USING"
+
+
+def _key_problems(observed: ObservedTable, expected: Expected) -> Iterator[Problem]:
+    for column in expected.columns:
+        if column.identity and not any(_identifies(index, column) for index in observed.indexes):
+            text = (
+                f"column {quote_identifier(column.name)} is no primary key; "
+                f"run ALTER TABLE {expected.table.sql} ADD PRIMARY KEY ({column.name})"
+            )
+            yield _problem(expected.table, "missing_key", column.name, text)
+
+
+def _identifies(index: ObservedIndex, column: Column) -> bool:
+    # A partitioned table's key has the partition's columns behind it.
+    heads = (f"UNIQUE btree ({column.name})", f"UNIQUE btree ({column.name}, ")
+    return index.usable and index.shape.startswith(heads) and " WHERE " not in index.shape
+
+
+def _index_problems(observed: ObservedTable, expected: Expected) -> Iterator[Problem]:
+    for index in expected.indexes:
+        alike = [live for live in observed.indexes if live.shape == index.shape]
+        if not alike:
+            name = expected.table.derived(index.suffix)
+            text = f"index {quote_identifier(name)}, {index.shape}, is missing; {_UPGRADE}"
+            yield _problem(expected.table, "missing_index", name, text)
+        elif not any(live.usable for live in alike):
+            name = alike[0].name
+            text = f"index {quote_identifier(name)} was not built to its end; drop it and {_UPGRADE}"
+            yield _problem(expected.table, "invalid_index", name, text)
+
+
+def _trigger_problems(observed: ObservedTable, expected: Expected) -> Iterator[Problem]:
+    table = expected.table
+    for trigger in expected.triggers:
+        name = table.derived(trigger.suffix)
+        current = [live for live in observed.triggers if _is_current(live, trigger, expected)]
+        if any(live.enabled for live in current):
+            continue
+        if current:
+            quoted = quote_identifier(current[0].name)
+            text = f"trigger {quoted} is disabled; run ALTER TABLE {table.sql} ENABLE TRIGGER {quoted}"
+            yield _problem(table, "disabled_trigger", current[0].name, text)
+        elif any(live.name == name for live in observed.triggers):
+            text = (
+                f"trigger {quote_identifier(name)} is of another version or for another channel; {_UPGRADE}"
+            )
+            yield _problem(table, "outdated_trigger", name, text)
+        else:
+            text = f"trigger {quote_identifier(name)} is missing; {_UPGRADE}"
+            yield _problem(table, "missing_trigger", name, text)
+
+
+def _is_current(live: ObservedTrigger, trigger: Trigger, expected: Expected) -> bool:
+    return (
+        live.type == trigger.type
+        and live.new_rows == trigger.new_rows
+        and live.source.strip() == expected.function_source.strip()
+    )
+
+
+def _problem(table: TableName, kind: ProblemKind, name: str, text: str) -> Problem:
+    return Problem(kind, name, f"table {table.sql}: {text}")

@@ -1,0 +1,130 @@
+"""The triggers that wake the relay up: for each statement that brings something due soon, or makes it so."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from outbox.schema.quoting import dollar_quoted
+from outbox.table import TableName, quote_identifier, quote_literal
+
+DEFAULT_CHANNEL = "outbox_channel"
+"""The channel of NOTIFY unless a user chooses another. Tables may share it: the payload tells them apart."""
+
+NOTIFY_HORIZON = timedelta(minutes=10)
+"""How far ahead a message may be due and still notify.
+
+The relay must look at the table at least that often by itself, less the time that a transaction may stay
+open between an INSERT and its commit. A timer due sooner has to wake the relay up to be on time; a later
+one is found in time anyway, and notifying takes a lock that all committing transactions share.
+"""
+
+FUNCTION_SUFFIX = "notify"
+"""What follows the table's name in the name of the triggers' function."""
+
+_HORIZON_SECONDS = round(NOTIFY_HORIZON.total_seconds())
+_MAX_CHANNEL_BYTES = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """One of the table's triggers; all call the same function."""
+
+    suffix: str
+    """What follows the table's name in its name."""
+    type: int
+    """Its `pg_trigger.tgtype`: 1 for each row, 4 on INSERT, 16 on UPDATE; 2 would be BEFORE."""
+    new_rows: str | None
+    """The name under which the function sees the rows of the statement."""
+    event: str
+    """When it fires, as CREATE TRIGGER takes it after the table's name."""
+    columns: str = ""
+    """What follows the event's name: the columns that an UPDATE has to set."""
+
+
+TRIGGERS = (
+    Trigger("notify", 4, "new_rows", "REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT"),
+    # A transition table cannot be had for some columns only, and the relay's own updates are none of these:
+    # so this one is for each row, and free for those whose condition is false.
+    Trigger(
+        "notify_sooner",
+        17,
+        None,
+        "FOR EACH ROW "
+        "WHEN (NEW.send_after < OLD.send_after OR (OLD.parked_at IS NOT NULL AND NEW.parked_at IS NULL))",
+        " OF send_after, parked_at",
+    ),
+)
+
+
+def function_source(channel: str) -> str:
+    """The body of the triggers' function. It names no table, so a renamed table still announces itself."""
+    _check_channel(channel)
+    # clock_timestamp() and not now(): in a transaction open for a while, a timer set by now() is due sooner.
+    return f"""
+DECLARE
+    horizon CONSTANT timestamptz := clock_timestamp() + interval '{_HORIZON_SECONDS} seconds';
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF NEW.send_after > horizon THEN
+            RETURN NULL;
+        END IF;
+    ELSIF NOT EXISTS (SELECT FROM new_rows WHERE send_after <= horizon) THEN
+        RETURN NULL;
+    END IF;
+    PERFORM pg_notify(
+        {quote_literal(channel)},
+        quote_ident(TG_TABLE_SCHEMA) || '.' || quote_ident(TG_TABLE_NAME)
+    );
+    RETURN NULL;
+END
+"""
+
+
+def triggers_sql(table: TableName, channel: str) -> str:
+    """PL/pgSQL that makes the function and the triggers that are missing."""
+    function = f"""
+    CREATE OR REPLACE FUNCTION {table.derived_sql(FUNCTION_SUFFIX)}() RETURNS trigger LANGUAGE plpgsql
+    AS {dollar_quoted(function_source(channel), "notify")};
+"""
+    return function + "".join(_missing_trigger_sql(table, trigger) for trigger in TRIGGERS)
+
+
+def _missing_trigger_sql(table: TableName, trigger: Trigger) -> str:
+    name = table.derived(trigger.suffix)
+    function = f"{table.derived_sql(FUNCTION_SUFFIX)}()"
+    new_rows = "IS NULL" if trigger.new_rows is None else f"= '{trigger.new_rows}'"
+    verb = "INSERT" if trigger.new_rows else "UPDATE"
+    return f"""
+    IF NOT EXISTS (
+        SELECT FROM pg_trigger
+        WHERE tgrelid = this_table AND tgname = {quote_literal(name)}
+            AND tgtype = {trigger.type} AND tgnewtable {new_rows}
+            AND tgfoid = {quote_literal(function)}::regprocedure
+    ) THEN
+        DROP TRIGGER IF EXISTS {quote_identifier(name)} ON {table.sql};
+        CREATE TRIGGER {quote_identifier(name)} AFTER {verb}{trigger.columns} ON {table.sql}
+        {trigger.event}
+        EXECUTE FUNCTION {function};
+    END IF;
+"""
+
+
+def concerns(payload: str, table: TableName) -> bool:
+    """Whether a notification with this payload may be about the table.
+
+    The trigger sends a name with its schema, which a table name may leave open. The original library's
+    trigger sends nothing, which may be about any table.
+    """
+    if not payload:
+        return True
+    announced = TableName.parse(payload)
+    return announced.name == table.name and table.schema in (None, announced.schema)
+
+
+def _check_channel(channel: str) -> None:
+    if not channel:
+        raise ValueError(f"the channel is empty; name one, or leave it out for {DEFAULT_CHANNEL!r}")
+    size = len(channel.encode())
+    if size > _MAX_CHANNEL_BYTES:
+        raise ValueError(
+            f"channel {channel!r} is {size} bytes long; NOTIFY takes at most {_MAX_CHANNEL_BYTES}, shorten it"
+        )
