@@ -217,8 +217,9 @@ INDEXES: tuple[Index, ...] = (
     Index(
         "pending_idx",
         ("send_after", "id"),
-        PENDING,
-        "The relay claims what is due in exactly this order, so that no claim sorts the backlog.",
+        f"ordering_key IS NULL AND {PENDING}",
+        "The relay claims what is due in exactly this order, so that no claim sorts the backlog. Rows with "
+        "a key are not in it: one that is held back, however long its queue, costs the others nothing.",
     ),
     Index("sent_idx", ("sent_at",), "sent_at IS NOT NULL", "Retention deletes the oldest sent rows."),
     Index("parked_idx", ("parked_at",), "parked_at IS NOT NULL", "People list what was given up."),
@@ -233,7 +234,7 @@ INDEXES: tuple[Index, ...] = (
         "ordering_idx",
         ("ordering_key", "id"),
         "ordering_key IS NOT NULL AND sent_at IS NULL",
-        "The relay asks whether an earlier row of the same key is still to be sent.",
+        "The relay finds the first row of each key that is still to be sent.",
     ),
 )
 

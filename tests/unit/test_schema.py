@@ -138,7 +138,8 @@ def without_index(name: str) -> ObservedTable:
             "missing_index",
             "outbox_table_pending_idx",
             'table "outbox_table": index "outbox_table_pending_idx", btree (send_after, id) '
-            "WHERE ((sent_at IS NULL) AND (parked_at IS NULL)), is missing; run outbox.schema.upgrade_sql()",
+            "WHERE ((ordering_key IS NULL) AND (sent_at IS NULL) AND (parked_at IS NULL)), is missing; "
+            "run outbox.schema.upgrade_sql()",
         ),
         (
             with_index("outbox_table_sent_idx", shape="btree (sent_at)"),
