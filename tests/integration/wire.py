@@ -4,74 +4,79 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
 
+@dataclass
 class RoundTrips:
     """How often the client has had to wait for an answer so far, over all connections."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.url = ""
+    count: int = 0
+    url: str = ""
 
 
-class _Link:
-    def __init__(self, trips: RoundTrips) -> None:
-        self._trips = trips
-        self._server_spoke_last = True
+@dataclass
+class _Proxy:
+    host: str
+    port: int
+    trips: RoundTrips
+    links: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def carry(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, from_client: bool
-    ) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(1 << 16):
-                if from_client and self._server_spoke_last:
-                    self._trips.count += 1
-                self._server_spoke_last = not from_client
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+    async def link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.links.add(task)
+        server_reader, server_writer = await asyncio.open_connection(self.host, self.port)
+        server_spoke_last = True
+
+        async def carry(
+            source: asyncio.StreamReader, target: asyncio.StreamWriter, from_client: bool
+        ) -> None:
+            nonlocal server_spoke_last
+            while data := await source.read(1 << 16):
+                self.trips.count += from_client and server_spoke_last
+                server_spoke_last = not from_client
+                target.write(data)
+                await target.drain()
+            target.close()
+
+        try:
+            with contextlib.suppress(ConnectionError):
+                await asyncio.gather(carry(reader, server_writer, True), carry(server_reader, writer, False))
+        finally:
+            for stream in (writer, server_writer):
+                stream.close()
+                with contextlib.suppress(ConnectionError):
+                    await stream.wait_closed()
+
+    async def serve(self, ready: "Future[tuple[int, asyncio.Event]]") -> None:
+        stop = asyncio.Event()
+        server = await asyncio.start_server(self.link, "127.0.0.1", 0)
+        ready.set_result((server.sockets[0].getsockname()[1], stop))
+        await stop.wait()
+        server.close()
+        for task in self.links:
+            task.cancel()
+        await asyncio.gather(*self.links, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
 async def counted(url: str) -> AsyncIterator[RoundTrips]:
     """Put the proxy in front of `url`, on a thread of its own so that blocking drivers do not stop it."""
-    trips = RoundTrips()
     parts = urlsplit(url)
-    ready = threading.Event()
+    proxy = _Proxy(parts.hostname or "", parts.port or 5432, RoundTrips())
+    ready: Future[tuple[int, asyncio.Event]] = Future()
     loop = asyncio.new_event_loop()
-
-    async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server_reader, server_writer = await asyncio.open_connection(parts.hostname, parts.port)
-        pair = _Link(trips)
-        await asyncio.gather(
-            pair.carry(reader, server_writer, from_client=True),
-            pair.carry(server_reader, writer, from_client=False),
-        )
-
-    async def serve() -> asyncio.Server:
-        server = await asyncio.start_server(link, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        credentials = parts.netloc.rpartition("@")[0]
-        trips.url = urlunsplit(parts._replace(netloc=f"{credentials}@127.0.0.1:{port}"))
-        loop.call_soon(ready.set)
-        return server
-
-    def run() -> None:
-        server = loop.run_until_complete(serve())
-        loop.run_forever()
-        server.close()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                loop.run_until_complete(task)
-        loop.close()
-
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=lambda: loop.run_until_complete(proxy.serve(ready)))
     thread.start()
-    await asyncio.to_thread(ready.wait)
+    port, stop = await asyncio.wrap_future(ready)
+    credentials = parts.netloc.rpartition("@")[0]
+    proxy.trips.url = urlunsplit(parts._replace(netloc=f"{credentials}@127.0.0.1:{port}"))
     try:
-        yield trips
+        yield proxy.trips
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(stop.set)
         await asyncio.to_thread(thread.join)
+        loop.close()

@@ -1,0 +1,45 @@
+# Every target that needs Python makes the virtual environment first, and the tests find or install
+# Postgres and RabbitMQ by themselves: `make test` is all a fresh Debian machine needs.
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint format demo bench venv clean
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Passed on to the target's command: make test ARGS="tests/unit -x"
+ARGS ?=
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# A file stays with one worker, so that what its tests share is started once.
+test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name")
+	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+
+lint: $(STAMP)  ## Check style, types and the layers between the packages
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## Format the code and fix what can be fixed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+demo: $(STAMP)  ## See a message go from a transaction to its listener
+	$(BIN)/python -m outbox_cli.demo $(ARGS)
+
+bench: $(STAMP)  ## Measure throughput and latency
+	$(BIN)/python -m bench $(ARGS)
+
+venv: $(STAMP)  ## Make the virtual environment
+
+clean:  ## Remove the virtual environment, caches and build results
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml tools/venv.sh
+	@tools/venv.sh $(VENV)
+	@touch $@
