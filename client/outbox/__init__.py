@@ -23,6 +23,10 @@ _LAZY_NAMES = {
         ("Constant", "Delays", "Exponential", "Linear", "NoRetry", "Reject", "RetryPolicy"), "outbox.retry"
     ),
 }
+_EXTRAS = {
+    **dict.fromkeys(("IMMEDIATELY", "MessageRelay", "NEVER"), ("outbox_relay", "relay")),
+}
+"""What lives in a package of its own, and the extra that brings what it needs."""
 
 __all__ = [
     "AutocommitWarning",
@@ -52,8 +56,20 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"outbox.{name}")
     if name in _LAZY_NAMES:
         return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+    if name in _EXTRAS:
+        return _from_extra(name)
     raise AttributeError(f"module 'outbox' has no attribute {name!r}")
 
 
+def _from_extra(name: str) -> Any:
+    package, extra = _EXTRAS[name]
+    try:
+        return getattr(importlib.import_module(package), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"outbox.{name} needs {error.name}: pip install 'outbox-operator[{extra}]'", name=error.name
+        ) from error
+
+
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_EXTRAS]

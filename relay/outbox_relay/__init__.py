@@ -2,3 +2,19 @@
 
 May import `outbox` and `outbox_core`. Never calls a listener.
 """
+
+from outbox_relay.errors import RelayError, TableError
+from outbox_relay.hooks import Relayed
+from outbox_relay.relay import MessageRelay
+from outbox_relay.settings import IMMEDIATELY, NEVER, SettingError, Settings
+
+__all__ = [
+    "IMMEDIATELY",
+    "NEVER",
+    "MessageRelay",
+    "RelayError",
+    "Relayed",
+    "SettingError",
+    "Settings",
+    "TableError",
+]

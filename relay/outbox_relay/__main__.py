@@ -1,0 +1,86 @@
+"""`python -m outbox_relay`: a relay whose settings come from the environment, as in a container.
+
+`OUTBOX_DATABASE_URL` and `OUTBOX_BROKER_URL` are needed; each field of `Settings` may be given as `OUTBOX_…`.
+`OUTBOX_PROBE_PORT` (8080) serves /livez, /readyz and /metrics.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib.metadata import version
+
+from outbox_core import logs, loop
+from outbox_core.broker_errors import BrokerError
+from outbox_core.database import DatabaseError
+from outbox_core.probes import Probes, ProbesError
+from outbox_core.signals import Shutdown
+from outbox_relay.errors import RelayError
+from outbox_relay.relay import MessageRelay
+from outbox_relay.settings import SettingError, Settings, from_environment
+
+_log = logging.getLogger("outbox.relay")
+
+_CANNOT_RUN = (SettingError, RelayError, DatabaseError, BrokerError, ProbesError, ValueError)
+"""What a person has to mend: one line of log says it better than a traceback."""
+
+
+def main(environment: Mapping[str, str] = os.environ) -> int:
+    _arguments()
+    is_json = environment.get("OUTBOX_LOG_FORMAT", "text") == "json"
+    logs.configure(environment.get("OUTBOX_LOG_LEVEL", "INFO"), "json" if is_json else "text")
+    problems: list[BaseException] = []
+    try:
+        loop.run(_relay(environment))
+    except* _CANNOT_RUN as group:
+        problems = _leaves(group)
+    for problem in problems:
+        _log.error("%s", problem)
+    return 1 if problems else 0
+
+
+async def _relay(environment: Mapping[str, str]) -> None:
+    relay = MessageRelay(
+        db_engine_url=_needed(environment, "OUTBOX_DATABASE_URL"),
+        rmq_connection_url=_needed(environment, "OUTBOX_BROKER_URL"),
+        settings=from_environment(environment),
+    )
+    with Probes(int(environment.get("OUTBOX_PROBE_PORT", "8080"))) as probes, Shutdown() as shutdown:
+        probes.readiness.add("relay", relay.unready_reason)
+        beating = asyncio.create_task(probes.liveness.run())
+        try:
+            await relay.run_until(shutdown.requested)
+        finally:
+            beating.cancel()
+
+
+def _needed(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "")
+    if not value:
+        raise SettingError(f"{name} is not set; give the URL, with user and password, in the environment")
+    return value
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _arguments() -> None:
+    variables = "\n".join(f"  OUTBOX_{field.name.upper()}" for field in fields(Settings))
+    parser = argparse.ArgumentParser(
+        prog="outbox_relay",
+        description=(__doc__ or "").replace("`", ""),
+        epilog=f"environment:\n  OUTBOX_DATABASE_URL\n  OUTBOX_BROKER_URL\n  OUTBOX_PROBE_PORT\n{variables}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=version("outbox-operator"))
+    parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

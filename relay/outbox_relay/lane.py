@@ -1,0 +1,173 @@
+"""A lane: one database connection and one channel, on which batches follow each other."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from outbox_core.broker import Broker
+from outbox_core.broker_errors import BrokerLostError, ExchangeMissingError, MessageRefusedError
+from outbox_core.database import Database, is_lost
+from outbox_core.publisher import Publisher
+from outbox_relay.backoff import Backoff
+from outbox_relay.metrics import Metrics
+from outbox_relay.queries import Queries
+from outbox_relay.settings import Settings
+from outbox_relay.transfer import Moved, Transfer
+from outbox_relay.wake import Wake
+
+_log = logging.getLogger("outbox.relay")
+
+_CONTENDED_SECONDS = 0.5
+"""How soon to look again at rows that somebody else has locked: that may be a relay which is dying."""
+
+_RECONNECT = Backoff(0.1, 2.0)
+
+
+class Lane:
+    """Claims, publishes and settles until it is asked to stop; an outage ends only what was under way."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        database: Database,
+        broker: Broker,
+        transfer: Transfer,
+        queries: Queries,
+        wake: Wake,
+        metrics: Metrics,
+        patience: Callable[[], float],
+        stopping: asyncio.Event,
+    ) -> None:
+        """`patience` tells how many seconds may pass at the moment without a look at the table."""
+        self._settings = settings
+        self._database = database
+        self._broker = broker
+        self._transfer = transfer
+        self._queries = queries
+        self._wake = wake
+        self._metrics = metrics
+        self._patience = patience
+        self._stopping = stopping
+        self._connection: Any = None
+        self._publisher: Publisher | None = None
+        self._failures = 0
+        self._singly = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the lane has a connection to the database."""
+        return self._connection is not None and not self._connection.is_closed()
+
+    async def run(self) -> None:
+        """Move batches until asked to stop."""
+        after_key = ""
+        try:
+            while not self._stopping.is_set():
+                moved = await self._move(after_key)
+                if moved is None:
+                    continue
+                after_key = moved.last_key
+                if moved.is_full:
+                    self._wake.up("more")
+                elif not self._stopping.is_set():
+                    await self._rest(moved)
+        finally:
+            await self._disconnect()
+
+    async def _move(self, after_key: str) -> Moved | None:
+        """One batch, or None after a failure that time will heal."""
+        try:
+            if not await self._broker_is_ready():
+                return None
+            connection = await self._connected()
+            publisher = await self._publishing()
+            moved = await self._transfer.once(connection, publisher, after_key, singly=self._singly)
+        except MessageRefusedError as error:
+            _log.warning("the broker refuses a message of a batch, which is sent one by one now: %s", error)
+            self._singly = True
+            return None
+        except ExchangeMissingError as error:
+            await self._exchange_missing(error)
+            return None
+        except BrokerLostError as error:
+            await self._broker_lost(error)
+            return None
+        except Exception as error:
+            if not is_lost(error):
+                raise
+            await self._database_lost(error)
+            return None
+        self._failures = 0
+        # The batch with the message in question is through: it was parked, or is somebody else's now.
+        self._singly = False
+        return moved
+
+    async def _broker_is_ready(self) -> bool:
+        """Wait for a broker that takes messages: nothing is claimed meanwhile. False when asked to stop."""
+        if self._broker.is_connected and not self._broker.is_blocked:
+            return True
+        waits = [asyncio.create_task(self._broker.wait_ready()), asyncio.create_task(self._stopping.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return not self._stopping.is_set()
+
+    async def _rest(self, moved: Moved) -> None:
+        """Sleep until there may be something to claim."""
+        try:
+            row = await self._connection.fetchrow(self._queries.look)
+        except Exception as error:
+            if not is_lost(error):
+                raise
+            await self._database_lost(error)
+            return
+        if row["is_due"] and moved.rows:
+            return
+        patience = min(_CONTENDED_SECONDS, self._patience()) if row["is_due"] else self._patience()
+        self._metrics.woke(await self._wake.sleep(row["next_seconds"], patience))
+
+    async def _connected(self) -> Any:
+        if not self.is_connected:
+            self._connection = await self._database.connect("outbox-relay")
+        return self._connection
+
+    async def _publishing(self) -> Publisher:
+        if self._publisher is None or not self._publisher.is_usable:
+            self._publisher = await self._broker.publisher(max_message_size=self._settings.max_message_size)
+        return self._publisher
+
+    async def _exchange_missing(self, error: ExchangeMissingError) -> None:
+        await self._broker_lost(error)
+        if not self._settings.provisioned:
+            await self._broker.declare_exchange(self._settings.exchange_name)
+
+    async def _broker_lost(self, error: BrokerLostError) -> None:
+        self._metrics.failed("broker", type(error).__name__)
+        _log.warning("a batch could not be published and is rolled back: %s", error)
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            await publisher.aclose()
+        await self._pause()
+
+    async def _database_lost(self, error: Exception) -> None:
+        self._metrics.failed("database", type(error).__name__)
+        _log.warning("lost %s: %s", self._database.where, error)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+        await self._pause()
+
+    async def _pause(self) -> None:
+        # A batch that fails each time must not spin.
+        self._failures += 1
+        await asyncio.sleep(_RECONNECT.delay(self._failures))
+
+    async def _disconnect(self) -> None:
+        if self._publisher is not None:
+            await self._publisher.aclose()
+        if self._connection is not None:
+            await self._connection.close()

@@ -1,0 +1,41 @@
+"""The relay's SQL, by name, for one table. The texts and their reasons are in `queries.sql`."""
+
+import re
+from importlib import resources
+
+from outbox.table import TableName
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+# What the wire needs, computed where the clock is. A deadline is the moment at which an expiration ends.
+_COLUMNS = """message.id, message.message_id::text, message.routing_key, message.body, message.content_type,
+        message.headers::text, message.tracking_ids::text, message.ordering_key, message.attempts,
+        extract(epoch FROM message.created_at)::bigint AS timestamp,
+        extract(epoch FROM clock_timestamp() - message.created_at)::float8 AS age,
+        extract(epoch FROM message.send_after + message.expiration - clock_timestamp())::float8
+            AS remaining"""
+
+
+class Queries:
+    """Every query of the relay, spelled for one table."""
+
+    def __init__(self, table: TableName) -> None:
+        texts = {
+            name: sql.replace("{columns}", _COLUMNS).replace("{table}", table.sql)
+            for name, sql in _named(resources.files("outbox_relay").joinpath("queries.sql").read_text())
+        }
+        self.claim_first = texts["claim"].replace("{beyond}", ">=")
+        self.claim_after = texts["claim"].replace("{beyond}", ">")
+        self.look = texts["look"]
+        self.delete = texts["delete"]
+        self.mark_sent = texts["mark_sent"]
+        self.back_off = texts["back_off"]
+        self.park = texts["park"]
+        self.purge_sent = texts["purge_sent"]
+        self.purge_parked = texts["purge_parked"]
+        self.backlog = texts["backlog"]
+
+
+def _named(script: str) -> list[tuple[str, str]]:
+    _, *parts = _NAME.split(script)
+    return list(zip(parts[::2], parts[1::2], strict=True))

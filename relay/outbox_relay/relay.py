@@ -1,0 +1,254 @@
+"""The relay: lanes that move batches from the table to the broker, and what keeps them going."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from outbox import schema
+from outbox.message import Duration, expiration_seconds
+from outbox.table import TableName
+from outbox_core.broker import Broker, BrokerState
+from outbox_core.broker_errors import BrokerLostError, UnreachableError
+from outbox_core.database import Database, is_lost
+from outbox_core.health import Readiness
+from outbox_core.listening import Listening
+from outbox_core.signals import Shutdown
+from outbox_relay.backoff import Backoff
+from outbox_relay.errors import TableError
+from outbox_relay.hooks import Hook, Hooks
+from outbox_relay.lane import Lane
+from outbox_relay.metrics import Metrics
+from outbox_relay.queries import Queries
+from outbox_relay.settings import Settings
+from outbox_relay.transfer import Transfer
+from outbox_relay.upkeep import Upkeep
+from outbox_relay.wake import Wake
+
+_log = logging.getLogger("outbox.relay")
+
+_WAITING = Backoff(0.1, 1.0)
+"""Between two tries to start while nobody answers."""
+
+
+class MessageRelay:
+    """Moves committed messages from an outbox table to RabbitMQ."""
+
+    def __init__(
+        self,
+        db_engine: Any = None,
+        db_engine_url: str | None = None,
+        rmq_connection: Any = None,
+        rmq_connection_url: str | None = None,
+        *,
+        expiration: Duration | None = None,
+        on_published: Hook | None = None,
+        on_parked: Hook | None = None,
+        on_error: Hook | None = None,
+        settings: Settings | None = None,
+        **options: Any,
+    ) -> None:
+        """Describe the relay; nothing is opened before `run`.
+
+        The other arguments are the fields of `Settings`, unless `settings` has them all.
+        """
+        if settings is None:
+            settings = Settings(expiration=expiration_seconds(expiration), **options)
+        elif options or expiration is not None:
+            raise TypeError("give settings=, or its fields as arguments, not both")
+        self.settings = settings
+        self._database_source = _one_of(db_engine=db_engine, db_engine_url=db_engine_url)
+        _one_of(rmq_connection=rmq_connection, rmq_connection_url=rmq_connection_url)
+        self._rmq_connection = rmq_connection
+        self._rmq_url = rmq_connection_url
+        self._table = TableName.parse(self.settings.table_name)
+        self._queries = Queries(self._table)
+        self._metrics = Metrics(self.settings.exchange_name, exposed=self.settings.enable_metrics)
+        self._hooks = Hooks(on_published, on_parked, on_error)
+        self._transfer = Transfer(self.settings, self._metrics, self._hooks)
+        self._readiness = Readiness()
+        self._readiness.add("relay", lambda: "starting")
+
+    async def run(self) -> None:
+        """Relay until SIGTERM or SIGINT; the batches under way are finished first."""
+        with Shutdown() as shutdown:
+            await self.run_until(shutdown.requested)
+
+    def unready_reason(self) -> str | None:
+        """Why messages do not flow at the moment, or None where they do; for a readiness probe."""
+        return "; ".join(self._readiness.failures()) or None
+
+    async def run_until(self, stopping: asyncio.Event) -> None:
+        """Relay until `stopping` is set; for applications that handle signals themselves."""
+        database = Database(self._database_source)
+        await self._patiently(lambda: self._prepare_table(database), "database", stopping)
+        broker = Broker(self._rmq_url, connection=self._rmq_connection, on_change=self._broker_changed)
+        try:
+            await self._patiently(lambda: self._prepare_exchange(broker), "broker", stopping)
+            if not stopping.is_set():
+                await self._relay(database, broker, stopping)
+        finally:
+            await broker.aclose()
+
+    async def _relay(self, database: Database, broker: Broker, stopping: asyncio.Event) -> None:
+        wake = Wake()
+        listening = self._listening(database, wake)
+        lanes = [self._lane(database, broker, wake, listening, stopping) for _ in range(self.settings.lanes)]
+        self._watch(broker, lanes)
+        upkeep = Upkeep(self.settings, database, self._queries, self._metrics)
+        helpers = [broker.run(), upkeep.run(), *([listening.run()] if listening else [])]
+        async with _beside(*helpers):
+            await self._drive(lanes, wake, stopping)
+
+    async def run_once(self) -> int:
+        """Move one batch, and tell how many rows it had; for tests and scripts."""
+        database = Database(self._database_source)
+        await self._prepare_table(database)
+        broker = Broker(self._rmq_url, connection=self._rmq_connection, on_change=self._broker_changed)
+        async with broker:
+            await self._prepare_exchange(broker)
+            connection = await database.connect("outbox-relay")
+            publisher = await broker.publisher(max_message_size=self.settings.max_message_size)
+            try:
+                moved = await self._transfer.once(connection, publisher)
+            finally:
+                await publisher.aclose()
+                await connection.close()
+        return moved.rows
+
+    async def _patiently(
+        self, step: Callable[[], Awaitable[None]], what: str, stopping: asyncio.Event
+    ) -> None:
+        """Take a step of the start, again and again while nobody answers; other failures end the relay."""
+        failures = 0
+        while not stopping.is_set():
+            try:
+                await step()
+                break
+            except Exception as error:
+                if not _will_pass(error):
+                    raise
+                reason = f"waiting for the {what}: {error}"
+            failures += 1
+            if failures == 1:
+                _log.warning(reason)
+            self._readiness.add("relay", partial(str, reason))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), _WAITING.delay(failures))
+
+    async def _drive(self, lanes: list[Lane], wake: Wake, stopping: asyncio.Event) -> None:
+        """Run the lanes, and give them their time to finish when they are asked to stop."""
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(lane.run()) for lane in lanes]
+            await stopping.wait()
+            _log.info("stopping: finishing the batches under way")
+            wake.up_all()
+            _, late = await asyncio.wait(running, timeout=self.settings.shutdown_timeout)
+            if late:
+                _log.warning("%d lanes did not finish in time; their batches are rolled back", len(late))
+            for task in late:
+                task.cancel()
+
+    async def _prepare_table(self, database: Database) -> None:
+        """Create or check the table, since a relay on a wrong one would do nothing for ever."""
+        connection = await database.connect("outbox-relay")
+        try:
+            if self.settings.auto_create_table:
+                await schema.create(connection, self._table, self.settings.channel)
+            problems = await schema.check(connection, self._table, self.settings.channel)
+        finally:
+            await connection.close()
+        if problems:
+            raise TableError("; ".join(str(problem) for problem in problems))
+
+    async def _prepare_exchange(self, broker: Broker) -> None:
+        await broker.connect_once()
+        if self.settings.provisioned:
+            await broker.check_exchange(self.settings.exchange_name)
+        else:
+            await broker.declare_exchange(self.settings.exchange_name)
+
+    def _listening(self, database: Database, wake: Wake) -> Listening | None:
+        if not self.settings.listen:
+            return None
+        return Listening(
+            database,
+            lambda _payload: wake.up("notify"),
+            table=self._table,
+            channel=self.settings.channel,
+            name="outbox-relay-listen",
+            poll_seconds=self.settings.poll_interval,
+        )
+
+    def _lane(
+        self,
+        database: Database,
+        broker: Broker,
+        wake: Wake,
+        listening: Listening | None,
+        stopping: asyncio.Event,
+    ) -> Lane:
+        def patience() -> float:
+            is_heard = listening is not None and listening.is_alive
+            return self.settings.notification_timeout if is_heard else self.settings.poll_interval
+
+        return Lane(
+            settings=self.settings,
+            database=database,
+            broker=broker,
+            transfer=self._transfer,
+            queries=self._queries,
+            wake=wake,
+            metrics=self._metrics,
+            patience=patience,
+            stopping=stopping,
+        )
+
+    def _watch(self, broker: Broker, lanes: list[Lane]) -> None:
+        """Let `/readyz` tell of what is away."""
+        self._readiness.add("relay", lambda: None)
+        self._readiness.add("broker", lambda: _broker_reason(broker.state))
+        self._readiness.add(
+            "database", lambda: None if any(lane.is_connected for lane in lanes) else "not connected"
+        )
+
+    def _broker_changed(self, state: BrokerState) -> None:
+        self._metrics.blocked(state.blocked_reason is not None)
+        reason = _broker_reason(state)
+        if reason is None:
+            _log.info("the broker is ready")
+        else:
+            _log.warning("nothing is claimed meanwhile: the broker is %s", reason)
+
+
+def _will_pass(error: Exception) -> bool:
+    """Whether waiting helps, and not a person."""
+    # The subclasses of BrokerLostError are about what is wrong with an exchange or a permission.
+    return isinstance(error, UnreachableError) or type(error) is BrokerLostError or is_lost(error)
+
+
+def _broker_reason(state: BrokerState) -> str | None:
+    if not state.is_connected:
+        return f"not connected: {state.problem}" if state.problem else "not connected"
+    return None if state.blocked_reason is None else f"blocked: {state.blocked_reason}"
+
+
+@contextlib.asynccontextmanager
+async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run helpers while the block runs; one that fails ends the block, and the block's end ends them."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in work]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def _one_of(**choices: Any) -> Any:
+    given = {name: value for name, value in choices.items() if value is not None}
+    if len(given) != 1:
+        raise TypeError(f"give exactly one of {' and '.join(choices)}")
+    return next(iter(given.values()))

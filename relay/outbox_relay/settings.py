@@ -1,0 +1,168 @@
+"""Everything about a relay that a user can choose, with its default, and how the environment spells it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias, get_args, get_origin
+
+from outbox.message import expiration_seconds
+from outbox.schema import DEFAULT_CHANNEL, NOTIFY_HORIZON
+from outbox.table import DEFAULT_TABLE, TableName
+from outbox_relay.backoff import Backoff
+from outbox_relay.settlement import Policy
+
+IMMEDIATELY: Literal["immediately"] = "immediately"
+"""Delete a message as soon as it was sent."""
+NEVER: Literal["never"] = "never"
+"""Keep messages that were sent, and leave their removal to somebody else."""
+CleanUp: TypeAlias = Literal["immediately", "never"] | timedelta
+
+
+class SettingError(ValueError):
+    """A setting that cannot be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of a relay."""
+
+    exchange_name: str = "outbox"
+    """The topic exchange that messages are published to."""
+    table_name: str = DEFAULT_TABLE
+    """The outbox table."""
+    channel: str = DEFAULT_CHANNEL
+    """The channel on which the table's triggers notify."""
+    auto_create_table: bool = False
+    """Create the table where it is missing, instead of refusing to start."""
+    provisioned: bool = False
+    """Somebody else declares the exchange: only check that it is there."""
+    batch_size: int = 500
+    """How many messages are claimed and published at a time."""
+    lanes: int = 2
+    """How many batches are under way at the same time, each on a connection of its own."""
+    notification_timeout: float = 60
+    """How many seconds may pass without a look at the table when nothing is due."""
+    poll_interval: float = 1
+    """How many seconds may pass without a look where notifications do not arrive."""
+    listen: bool = True
+    """Use LISTEN/NOTIFY; otherwise only look every `poll_interval`."""
+    publish_timeout: float = 30
+    """How many seconds rows stay locked while their batch is published."""
+    expiration: float | None = None
+    """How many seconds a message without an expiration of its own may wait for a listener."""
+    expired: Literal["drop", "park"] = "drop"
+    """What becomes of a message whose expiration ended before it could be sent."""
+    unroutable: Literal["park", "drop"] = "park"
+    """What becomes of a message that no queue is bound for, after `unroutable_grace`."""
+    unroutable_grace: float = 60
+    """How many seconds such a message is tried again, since a listener may be about to appear."""
+    max_attempts: int | None = 100
+    """After how many failed attempts a message is parked; None for never."""
+    backoff_initial: float = 0.5
+    """How many seconds a message waits after its first failure; the wait doubles with each."""
+    backoff_maximum: float = 60
+    """How many seconds it waits at most."""
+    clean_up_after: CleanUp = IMMEDIATELY
+    """How long a message is kept after it was sent."""
+    parked_retention: timedelta | None = None
+    """How long a message is kept after it was parked; None for ever."""
+    shutdown_timeout: float = 30
+    """How many seconds a batch under way may take to finish when the relay is asked to stop."""
+    enable_metrics: bool = True
+    """Count and measure for Prometheus."""
+    max_message_size: int = 128 * 1024 * 1024
+    """The largest body that the broker takes, in bytes; a larger one is parked without being sent."""
+
+    def __post_init__(self) -> None:
+        TableName.parse(self.table_name)
+        expiration_seconds(self.expiration)
+        for name in ("batch_size", "lanes"):
+            self._require(getattr(self, name) >= 1, name, "at least 1")
+        for name in ("notification_timeout", "poll_interval", "publish_timeout"):
+            self._require(getattr(self, name) > 0, name, "more than 0 seconds")
+        horizon = NOTIFY_HORIZON.total_seconds() / 2
+        # A timer set further ahead than the horizon does not notify: it has to be found in time.
+        self._require(
+            self.notification_timeout <= horizon, "notification_timeout", f"at most {horizon:g} seconds"
+        )
+        self._require(
+            self.max_attempts is None or self.max_attempts >= 1, "max_attempts", "at least 1, or None"
+        )
+        self._require(self.shutdown_timeout >= 0, "shutdown_timeout", "0 or more seconds")
+        _ = self.policy
+
+    def _require(self, condition: bool, name: str, bounds: str) -> None:
+        if not condition:
+            raise SettingError(f"{name} must be {bounds}, got {getattr(self, name)!r}")
+
+    @property
+    def policy(self) -> Policy:
+        """The choices about messages that cannot be published."""
+        return Policy(
+            backoff=Backoff(self.backoff_initial, self.backoff_maximum),
+            max_attempts=self.max_attempts,
+            unroutable=self.unroutable,
+            unroutable_grace_seconds=self.unroutable_grace,
+            expired=self.expired,
+        )
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that `OUTBOX_…` variables give: each has the name of its field, in capitals."""
+    given = {
+        field.name: _parsed(
+            f"OUTBOX_{field.name.upper()}", environment[f"OUTBOX_{field.name.upper()}"], field.type
+        )
+        for field in fields(Settings)
+        if f"OUTBOX_{field.name.upper()}" in environment
+    }
+    return Settings(**given)
+
+
+def _parsed(variable: str, text: str, kind: Any) -> Any:
+    try:
+        return _value(text, kind)
+    except ValueError as error:
+        raise SettingError(f"{variable}={text!r}: {error}") from error
+
+
+def _value(text: str, kind: Any) -> Any:
+    if kind is bool:
+        return _boolean(text)
+    if kind in (int, float, str):
+        return kind(text)
+    if kind is timedelta:
+        return timedelta(seconds=float(text))
+    if get_origin(kind) is Literal:
+        return _choice(text, get_args(kind))
+    return _alternative(text, get_args(kind))
+
+
+def _alternative(text: str, kinds: tuple[Any, ...]) -> Any:
+    """The first of several types that takes the text; an empty one is None where that is allowed."""
+    if type(None) in kinds and text.lower() in ("", "none"):
+        return None
+    errors = []
+    for kind in kinds:
+        if kind is type(None):
+            continue
+        try:
+            return _value(text, kind)
+        except ValueError as error:
+            errors.append(str(error))
+    raise ValueError("; ".join(errors))
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise ValueError("write true or false")
+
+
+def _choice(text: str, choices: tuple[str, ...]) -> str:
+    if text.lower() not in choices:
+        raise ValueError(f"write {' or '.join(choices)}")
+    return text.lower()

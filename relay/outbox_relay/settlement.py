@@ -1,0 +1,132 @@
+"""What becomes of a claimed row, decided from what the broker said. Nothing here talks to anybody."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, assert_never
+
+from outbox_core.publisher import Confirmed, Nacked, Outcome, Returned, Unencodable
+from outbox_relay.backoff import Backoff
+
+Reason: TypeAlias = Literal["unroutable", "nacked", "malformed", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The broker has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """It stays, and is tried again later."""
+
+    reason: Reason
+    delay_seconds: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """It is given up, and stays for a person to look at."""
+
+    reason: Reason
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Nobody has to hear it any more."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """It was not tried, and stays as it is."""
+
+
+Verdict: TypeAlias = Sent | BackOff | Park | Drop | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The user's choices about messages that cannot be published."""
+
+    backoff: Backoff = field(default_factory=Backoff)
+    """How long to wait between attempts."""
+    max_attempts: int | None = 100
+    """After how many failed attempts a message is parked; None for never."""
+    unroutable: Literal["park", "drop"] = "park"
+    """What becomes of a message that no queue is bound for."""
+    unroutable_grace_seconds: float = 60.0
+    """How long such a message is tried again, since a listener may be about to appear."""
+    expired: Literal["drop", "park"] = "drop"
+    """What becomes of a message whose expiration ended before it could be sent."""
+
+
+def judge(outcome: Outcome, attempts: int, policy: Policy) -> Verdict:
+    """What becomes of a row with so many failed attempts before this one."""
+    failures = attempts + 1
+    match outcome:
+        case Confirmed():
+            return Sent()
+        case Unencodable(reason):
+            return Park("malformed", reason)
+        case Returned(code, text):
+            return _unroutable(f"unroutable: {code} {text}", failures, policy)
+        case Nacked():
+            error = "nacked by the broker: a queue is full or not available"
+            return _try_again("nacked", error, failures, policy)
+        case _:
+            assert_never(outcome)
+
+
+def judge_expired(policy: Policy) -> Verdict:
+    """What becomes of a row whose expiration ended before it could be sent."""
+    if policy.expired == "drop":
+        return Drop("expired")
+    return Park("expired", "its expiration ended before it could be sent")
+
+
+def _unroutable(error: str, failures: int, policy: Policy) -> Verdict:
+    if policy.backoff.waited(failures) < policy.unroutable_grace_seconds:
+        return _try_again("unroutable", error, failures, policy)
+    return Drop("unroutable") if policy.unroutable == "drop" else Park("unroutable", error)
+
+
+def _try_again(reason: Reason, error: str, failures: int, policy: Policy) -> Verdict:
+    if policy.max_attempts is not None and failures >= policy.max_attempts:
+        return Park(reason, f"{error} (attempt {failures} of {policy.max_attempts})")
+    return BackOff(reason, policy.backoff.delay(failures), error)
+
+
+@dataclass(slots=True)
+class Settlement:
+    """The verdicts on a batch, as the parameters of the statements that carry them out."""
+
+    sent: list[int] = field(default_factory=list)
+    """Ids to delete or to mark as sent."""
+    dropped: list[int] = field(default_factory=list)
+    """Ids to delete."""
+    delayed: list[tuple[int, float, str]] = field(default_factory=list)
+    """Id, seconds and error of what is tried again."""
+    parked: list[tuple[int, str]] = field(default_factory=list)
+    """Id and error of what is given up."""
+
+    @classmethod
+    def of(cls, ids: Sequence[int], verdicts: Sequence[Verdict]) -> "Settlement":
+        settlement = cls()
+        for row_id, verdict in zip(ids, verdicts, strict=True):
+            match verdict:
+                case Sent():
+                    settlement.sent.append(row_id)
+                case Drop():
+                    settlement.dropped.append(row_id)
+                case BackOff(_, delay, error):
+                    settlement.delayed.append((row_id, delay, error))
+                case Park(_, error):
+                    settlement.parked.append((row_id, error))
+                case Leave():
+                    pass
+                case _:
+                    assert_never(verdict)
+        return settlement

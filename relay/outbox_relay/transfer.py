@@ -1,0 +1,168 @@
+"""One batch: claim it, publish it, settle it, in one transaction of one connection.
+
+The rows stay locked until the end. Whatever goes wrong in between rolls back, and the rows are there for the
+next claim, of this relay or of another: a message may then be sent twice, but never be lost.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outbox.table import TableName
+from outbox_core.broker_errors import MessageRefusedError
+from outbox_core.publisher import Message, Outcome, Publisher, Unencodable
+from outbox_relay.hooks import Hooks, Relayed, tell
+from outbox_relay.metrics import Metrics
+from outbox_relay.queries import Queries
+from outbox_relay.settings import IMMEDIATELY, Settings
+from outbox_relay.settlement import (
+    BackOff,
+    Drop,
+    Leave,
+    Park,
+    Sent,
+    Settlement,
+    Verdict,
+    judge,
+    judge_expired,
+)
+from outbox_relay.wire import message_of
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a batch was."""
+
+    rows: int
+    """How many rows were claimed."""
+    is_full: bool
+    """There may be more to claim at once."""
+    last_key: str
+    """The ordering key after which the next claim looks for keyed rows; empty for the first key."""
+
+
+class Transfer:
+    """Moves batches from one table to one exchange."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, hooks: Hooks) -> None:
+        self._settings = settings
+        self._policy = settings.policy
+        self._queries = Queries(TableName.parse(settings.table_name))
+        self._metrics = metrics
+        self._hooks = hooks
+
+    async def once(
+        self, connection: Any, publisher: Publisher, after_key: str = "", *, singly: bool = False
+    ) -> Moved:
+        """Move one batch; `singly`, to find the one message over which the broker closes the channel."""
+        started = time.perf_counter()
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            rows = await self._claim(connection, after_key)
+            verdicts = await self._publish(rows, publisher, singly) if rows else []
+            await self._settle(connection, rows, verdicts)
+        except BaseException:
+            # A connection that is gone has rolled back already.
+            if not connection.is_closed():
+                await transaction.rollback()
+            raise
+        await transaction.commit()
+        if rows:
+            self._metrics.settled(time.perf_counter() - started)
+            await self._report(rows, verdicts)
+        return self._moved(rows)
+
+    async def _claim(self, connection: Any, after_key: str) -> Sequence[Any]:
+        query = self._queries.claim_after if after_key else self._queries.claim_first
+        rows: Sequence[Any] = await connection.fetch(query, self._settings.batch_size, after_key)
+        return rows
+
+    async def _publish(self, rows: Sequence[Any], publisher: Publisher, singly: bool) -> list[Verdict]:
+        self._metrics.claimed(len(rows))
+        verdicts: dict[int, Verdict] = {}
+        messages: dict[int, Message] = {}
+        for row in rows:
+            if row["remaining"] is not None and row["remaining"] <= 0:
+                verdicts[row["id"]] = judge_expired(self._policy)
+                continue
+            message = message_of(row, self._settings.expiration)
+            if isinstance(message, Unencodable):
+                verdicts[row["id"]] = judge(message, row["attempts"], self._policy)
+            else:
+                messages[row["id"]] = message
+        send = self._one_by_one if singly else self._all_at_once
+        outcomes = dict(zip(messages, await send([*messages.values()], publisher), strict=False))
+        attempts = {row["id"]: row["attempts"] for row in rows}
+        for row_id, outcome in outcomes.items():
+            verdicts[row_id] = judge(outcome, attempts[row_id], self._policy)
+        return [verdicts.get(row["id"], Leave()) for row in rows]
+
+    async def _all_at_once(self, messages: Sequence[Message], publisher: Publisher) -> list[Outcome]:
+        if not messages:
+            return []
+        started = time.perf_counter()
+        outcomes = await publisher.publish(
+            self._settings.exchange_name, messages, timeout=self._settings.publish_timeout
+        )
+        self._metrics.confirmed(time.perf_counter() - started)
+        return outcomes
+
+    async def _one_by_one(self, messages: Sequence[Message], publisher: Publisher) -> list[Outcome]:
+        """The outcomes up to the message over which the channel closes; the rest is for the next channel."""
+        outcomes: list[Outcome] = []
+        for message in messages:
+            try:
+                outcomes += await self._all_at_once([message], publisher)
+            except MessageRefusedError as error:
+                return [*outcomes, Unencodable(str(error))]
+        return outcomes
+
+    async def _settle(self, connection: Any, rows: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
+        settlement = Settlement.of([row["id"] for row in rows], verdicts)
+        gone, marked = settlement.dropped, settlement.sent
+        if self._settings.clean_up_after == IMMEDIATELY:
+            gone, marked = gone + marked, []
+        if gone:
+            await connection.execute(self._queries.delete, gone)
+        if marked:
+            await connection.execute(self._queries.mark_sent, marked)
+        if settlement.delayed:
+            await connection.execute(self._queries.back_off, *_columns(settlement.delayed))
+        if settlement.parked:
+            await connection.execute(self._queries.park, *_columns(settlement.parked))
+
+    async def _report(self, rows: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
+        """Tell metrics and hooks, now that it is committed."""
+        pairs = list(zip(rows, verdicts, strict=True))
+        self._metrics.published(row["age"] for row, verdict in pairs if isinstance(verdict, Sent))
+        for row, verdict in pairs:
+            match verdict:
+                case Sent():
+                    if self._hooks.on_published is not None:
+                        await tell(self._hooks.on_published, _relayed(row))
+                case Park(reason, error):
+                    self._metrics.parked(reason)
+                    self._metrics.failed("parked", reason)
+                    await tell(self._hooks.on_parked, _relayed(row, error))
+                case BackOff(reason, _, error):
+                    self._metrics.failed("retried", reason)
+                    await tell(self._hooks.on_error, _relayed(row, error))
+                case Drop(reason):
+                    self._metrics.dropped(reason)
+
+    def _moved(self, rows: Sequence[Any]) -> Moved:
+        size = self._settings.batch_size
+        keys = [row["ordering_key"] for row in rows if row["ordering_key"] is not None]
+        full_of_keys = len(keys) >= size
+        is_full = full_of_keys or len(rows) - len(keys) >= size
+        return Moved(len(rows), is_full, keys[-1] if full_of_keys else "")
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _relayed(row: Any, error: str | None = None) -> Relayed:
+    return Relayed(row["message_id"], row["routing_key"], row["attempts"] + (error is not None), error)

@@ -1,0 +1,31 @@
+"""What a row of the table becomes on the wire."""
+
+import json
+from typing import Any
+
+from outbox.wire import ATTEMPT, ROUTING_KEY, TRACKING_IDS
+from outbox_core.publisher import Message, Unencodable
+
+
+def message_of(row: Any, default_expiration: float | None) -> Message | Unencodable:
+    """The message of a claimed row, or what is wrong with a row that somebody has written by hand."""
+    headers: dict[str, object] = {
+        TRACKING_IDS: row["tracking_ids"],
+        ROUTING_KEY: row["routing_key"],
+        ATTEMPT: 1,
+    }
+    if row["headers"] is not None:
+        own = json.loads(row["headers"])
+        if not isinstance(own, dict):
+            return Unencodable(f"headers must be a JSON object, not {row['headers'][:40]}")
+        headers = {**own, **headers}
+    remaining = row["remaining"] if row["remaining"] is not None else default_expiration
+    return Message(
+        routing_key=row["routing_key"],
+        body=row["body"],
+        message_id=row["message_id"],
+        content_type=row["content_type"],
+        headers=headers,
+        expiration_ms=None if remaining is None else max(0, round(remaining * 1000)),
+        timestamp=row["timestamp"],
+    )
