@@ -70,6 +70,7 @@ class MessageRelay:
         self._transfer = Transfer(self.settings, self._metrics, self._hooks)
         self._readiness = Readiness()
         self._readiness.add("relay", lambda: "starting")
+        self._is_leaving = False
 
     async def run(self) -> None:
         """Relay until SIGTERM or SIGINT; the batches under way are finished first."""
@@ -90,6 +91,7 @@ class MessageRelay:
             if not stopping.is_set():
                 await self._relay(database, broker, stopping)
         finally:
+            self._is_leaving = True
             await broker.aclose()
 
     async def _relay(self, database: Database, broker: Broker, stopping: asyncio.Event) -> None:
@@ -215,6 +217,8 @@ class MessageRelay:
         )
 
     def _broker_changed(self, state: BrokerState) -> None:
+        if self._is_leaving:
+            return
         self._metrics.blocked(state.blocked_reason is not None)
         reason = _broker_reason(state)
         if reason is None:
