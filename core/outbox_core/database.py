@@ -1,6 +1,7 @@
 """A Postgres database, and connections to it by asyncpg."""
 
 import asyncio
+import logging
 import os
 import socket
 from typing import Any
@@ -16,6 +17,7 @@ from outbox_core.database_errors import (
     TLSError,
     UnreachableError,
     is_lost,
+    tells_of_pooler,
     translated,
 )
 from outbox_core.database_urls import connect_arguments, url_of
@@ -31,10 +33,13 @@ __all__ = [
     "UnreachableError",
     "connect_arguments",
     "is_lost",
+    "tells_of_pooler",
 ]
 
 CONNECT_SECONDS = 10.0
 """How long connecting may take, unless the URL's `connect_timeout` says otherwise."""
+
+_log = logging.getLogger("outbox.database")
 
 _KEEPALIVE_SECONDS = {"IDLE": 30, "INTVL": 10, "CNT": 3}
 """After which a peer that vanished is noticed: idle time, time between tries, and their count."""
@@ -69,6 +74,18 @@ class Database:
         database = self._arguments.get("database") or os.environ.get("PGDATABASE") or user
         as_user = f" (user {user})" if user else ""
         return f"Postgres {_address(self._arguments)}/{database or ''}{as_user}"
+
+    def is_passing(self, error: BaseException) -> bool:
+        """Whether a new connection is worth trying after this error.
+
+        The first one that tells of a pooler in transaction mode makes the database `pooled` from then on.
+        """
+        if tells_of_pooler(error):
+            if not self.pooled:
+                _log.warning("%s is behind a pooler in transaction mode: nothing stays prepared", self.where)
+            self.pooled = True
+            return True
+        return is_lost(error)
 
     async def connect(self, name: str = "outbox", *, prepared: bool = True) -> Any:
         """A new `asyncpg.Connection`, shown under this name in `pg_stat_activity`; or a `DatabaseError`.

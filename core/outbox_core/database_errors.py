@@ -55,6 +55,14 @@ _ENDED = (
 _CLOSED = re.compile(r"connection (is|was|has been) (closed|released)|underlying connection", re.IGNORECASE)
 
 
+_POOLED = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+
+
+def tells_of_pooler(error: BaseException) -> bool:
+    """Whether a prepared statement was not where it was left: a pooler gives each transaction any session."""
+    return isinstance(error, _POOLED)
+
+
 def is_lost(error: BaseException) -> bool:
     """Whether the connection failed, so that a new one is worth trying; a statement's own error is none."""
     if isinstance(error, BaseExceptionGroup):

@@ -44,8 +44,13 @@ class Echo:
             self._awaited[payload].set()
         return payload.startswith(_PREFIX)
 
+    def let_go(self) -> None:
+        """The listener is gone: nobody has to wait any longer for a probe to be heard."""
+        for heard in self._awaited.values():
+            heard.set()
+
     async def prove(self, listener: Any = None) -> None:
-        """Send a probe and wait until it is heard; raise where it is not.
+        """Send a probe and wait until it is heard, or until `let_go`; raise where it is not.
 
         Where no other connection can be had, a listener that was proven before is asked itself: others having
         taken every connection is no reason to give up the one we have.

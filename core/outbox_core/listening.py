@@ -101,7 +101,8 @@ class Listening:
         async with self._connected(lost) as connection:
             try:
                 await self._echo.prove()
-                self._revive()
+                if not lost.is_set():
+                    self._revive()
                 while not await _is_set_within(self._pace.probe_every_seconds, lost):
                     await self._echo.prove(connection)
             except DeafError:
@@ -113,8 +114,13 @@ class Listening:
     @asynccontextmanager
     async def _connected(self, lost: asyncio.Event) -> AsyncIterator[Any]:
         connection = await self._database.connect(self._name, prepared=False)
+
+        def lose(_: Any) -> None:
+            lost.set()
+            self._echo.let_go()
+
         try:
-            connection.add_termination_listener(lambda _: lost.set())
+            connection.add_termination_listener(lose)
             async with asyncio.timeout(self._pace.heard_within_seconds):
                 await connection.add_listener(self._channel, self._hear)
             yield connection

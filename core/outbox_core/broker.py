@@ -1,0 +1,279 @@
+"""One connection to RabbitMQ that comes back by itself.
+
+Not aio-pika's `connect_robust`, which restores channels behind their users' backs and can hang while it does:
+a connection lost here is lost with all of its channels, and whoever had one asks for another.
+"""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import aio_pika
+from aio_pika.abc import AbstractConnection, AbstractRobustConnection
+from aiormq.abc import AbstractChannel
+from aiormq.abc import AbstractConnection as Transport
+from aiormq.exceptions import AMQPError, ChannelNotFoundEntity, ChannelPreconditionFailed
+
+from outbox_core import aiormq_internals
+from outbox_core.batch_publisher import BatchPublisher
+from outbox_core.broker_address import BrokerAddress
+from outbox_core.broker_errors import (
+    BrokerLostError,
+    ConnectError,
+    ExchangeConflictError,
+    UnreachableError,
+    broker_words,
+    exchange_missing,
+    lost,
+)
+from outbox_core.broker_handshake import OwnConnection, open_connection
+from outbox_core.plain_publisher import PlainPublisher
+from outbox_core.publisher import Publisher
+
+_FIRST_DELAY_SECONDS = 0.1
+_LONGEST_DELAY_SECONDS = 1.0
+_CALL_SECONDS = 10.0
+_GOODBYE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """What is known of the connection."""
+
+    is_connected: bool
+    """Whether there is one."""
+    blocked_reason: str | None = None
+    """Why the broker takes no messages at the moment (an alarm: memory or disk), or None where it does."""
+    problem: str | None = None
+    """Why there is no connection, in one line; None while there is one."""
+
+
+class Broker:
+    """RabbitMQ, through one connection: of our own, or one that the user gives and keeps."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        connection: AbstractConnection | None = None,
+        name: str | None = None,
+        heartbeat_seconds: int = 10,
+        connect_timeout_seconds: float = 5.0,
+        on_change: Callable[[BrokerState], None] | None = None,
+    ) -> None:
+        if (url is None) == (connection is None):
+            raise TypeError("Broker: give either a URL or a connection")
+        self.address = BrokerAddress.parse(url if url is not None else str(getattr(connection, "url", "")))
+        self.state = BrokerState(is_connected=False)
+        self._url = url or ""
+        self._given = connection
+        self._name = name or f"outbox-relay@{socket.gethostname()}"
+        self._heartbeat_seconds = heartbeat_seconds
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._on_change = on_change
+        self._own: OwnConnection | None = None
+        self._connection: AbstractConnection | None = None
+        self._transport: Transport | None = None
+        self._is_closed = False
+        self._connecting = asyncio.Lock()
+        self._lost = asyncio.Event()
+        self._ready = asyncio.Event()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection."""
+        return self.state.is_connected
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the broker takes no messages because of an alarm."""
+        return self.state.blocked_reason is not None
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """The alarm, in the broker's words."""
+        return self.state.blocked_reason
+
+    async def __aenter__(self) -> Self:
+        await self.connect_once()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def run(self) -> None:
+        """Stay connected, until cancelled or closed.
+
+        Raises `BrokerLostError` only where the connection was given to us, is closed, and cannot come back.
+        """
+        while not self._is_closed:
+            await self._reconnect()
+            await self._lost.wait()
+            # A broker that drops us at once must not be hammered.
+            await _pause(_FIRST_DELAY_SECONDS)
+
+    async def connect_once(self) -> None:
+        """Connect if there is no connection, or raise a `ConnectError` that says in one line why not."""
+        async with self._connecting:
+            if not self.is_connected:
+                self._attach(self._given_if_open() if self._given else await self._opened())
+
+    async def aclose(self) -> None:
+        """Close the connection, unless it was given to us, and end `run`."""
+        self._is_closed = True
+        self._transport, is_blocked = None, self.is_blocked
+        self._change(BrokerState(is_connected=False, problem=f"{self.address}: closed by us"))
+        if self._own:
+            await self._own.close_within(0 if is_blocked else _GOODBYE_SECONDS)
+
+    async def wait_ready(self) -> None:
+        """Wait until there is a connection on which the broker takes messages."""
+        await self._ready.wait()
+
+    async def publisher(self, *, plain: bool = False, max_message_size: int | None = None) -> Publisher:
+        """A channel of its own to publish on; close it with `aclose`.
+
+        `plain` takes the slower one that knows nothing of aiormq's insides. A body of more than
+        `max_message_size` bytes is not sent but `Unencodable`.
+        """
+        if plain:
+            return PlainPublisher(await self._plain_channel(), max_message_size)
+        return BatchPublisher(await self._channel(), max_message_size)
+
+    async def declare_exchange(self, name: str) -> None:
+        """Make the durable topic exchange `name`, if it is not there."""
+        async with self._calling(name) as channel:
+            await channel.exchange_declare(name, exchange_type="topic", durable=True, timeout=_CALL_SECONDS)
+
+    async def check_exchange(self, name: str) -> None:
+        """Raise an `ExchangeMissingError` where `name` does not exist, without the right to make it."""
+        async with self._calling(name) as channel:
+            await channel.exchange_declare(name, passive=True, timeout=_CALL_SECONDS)
+
+    async def _reconnect(self) -> None:
+        delay_seconds = _FIRST_DELAY_SECONDS
+        while not self.is_connected and not self._is_closed:
+            try:
+                await self.connect_once()
+            except ConnectError as error:
+                self._change(BrokerState(is_connected=False, problem=str(error)))
+                await _pause(delay_seconds)
+                delay_seconds = min(delay_seconds * 2, _LONGEST_DELAY_SECONDS)
+
+    async def _opened(self) -> AbstractConnection:
+        if self._own:
+            await self._own.close_within(0)
+        self._own = await open_connection(
+            self._url, self._name, self._heartbeat_seconds, self._connect_timeout_seconds
+        )
+        if self._is_closed:
+            await self._own.close_within(0)
+        return self._own
+
+    def _given_if_open(self) -> AbstractConnection:
+        given = self._given
+        assert given is not None  # noqa: S101 - only called with one
+        if given.transport and given.connected.is_set():
+            return given
+        if isinstance(given, AbstractRobustConnection) and not given.is_closed:
+            raise UnreachableError(f"{self.address}: the connection that was given has not come back yet")
+        raise BrokerLostError(
+            f"{self.address}: the connection that was given is closed; "
+            "give one of connect_robust, or a URL, to have it come back"
+        )
+
+    def _attach(self, connection: AbstractConnection) -> None:
+        if self._is_closed or connection.transport is None:
+            raise UnreachableError(f"{self.address}: closed while connecting")
+        transport = self._transport = connection.transport.connection
+        self._connection = connection
+        self._change(BrokerState(is_connected=True))
+        aiormq_internals.watch_blocked(transport, partial(self._on_blocked, transport))
+        transport.closing.add_done_callback(partial(self._on_closed, transport))
+
+    def _on_blocked(self, transport: Transport, reason: str | None) -> None:
+        if transport is self._transport:
+            self._change(BrokerState(is_connected=True, blocked_reason=reason))
+
+    def _on_closed(self, transport: Transport, closing: "asyncio.Future[object]") -> None:
+        if transport is self._transport:
+            self._transport = None
+            cause = None if closing.cancelled() else closing.exception()
+            problem = f"{self.address}: the connection was lost: {broker_words(cause)}"
+            self._change(BrokerState(is_connected=False, problem=problem))
+
+    def _change(self, state: BrokerState) -> None:
+        if state == self.state:
+            return
+        self.state = state
+        _set(self._lost, to=not state.is_connected)
+        _set(self._ready, to=state.is_connected and state.blocked_reason is None)
+        if self._on_change:
+            self._on_change(state)
+
+    async def _channel(self) -> AbstractChannel:
+        transport = self._transport
+        if transport is None:
+            raise self._not_connected()
+        try:
+            async with asyncio.timeout(_CALL_SECONDS):
+                # Its default of 10 frames would switch tasks once for every 10 confirms.
+                return await transport.channel(publisher_confirms=True, frame_buffer_size=0)
+        except (AMQPError, RuntimeError, OSError) as error:
+            raise self._no_channel(error) from None
+
+    async def _plain_channel(self) -> aio_pika.Channel:
+        if self._transport is None or self._connection is None:
+            raise self._not_connected()
+        # Not `connection.channel()`: that of a robust connection would come back behind our back.
+        channel = aio_pika.Channel(self._connection, publisher_confirms=True, on_return_raises=True)
+        try:
+            async with asyncio.timeout(_CALL_SECONDS):
+                await channel.initialize()
+        except (AMQPError, RuntimeError, OSError) as error:
+            raise self._no_channel(error) from None
+        return channel
+
+    def _not_connected(self) -> BrokerLostError:
+        return BrokerLostError(self.state.problem or f"{self.address}: not connected yet")
+
+    def _no_channel(self, error: BaseException) -> BrokerLostError:
+        return BrokerLostError(f"{self.address}: could not open a channel: {broker_words(error)}")
+
+    @asynccontextmanager
+    async def _calling(self, exchange: str) -> AsyncIterator[AbstractChannel]:
+        """A channel for one call that concerns `exchange`: the broker closes it where the call fails."""
+        channel = await self._channel()
+        try:
+            yield channel
+        except ChannelNotFoundEntity:
+            raise exchange_missing(exchange) from None
+        except ChannelPreconditionFailed as error:
+            raise ExchangeConflictError(
+                f'exchange "{exchange}" exists as something else ({broker_words(error)}); '
+                "delete it or choose another name"
+            ) from None
+        except (AMQPError, RuntimeError, OSError) as error:
+            raise lost(error, exchange) from None
+        finally:
+            aiormq_internals.abandon(channel)
+
+
+def _set(event: asyncio.Event, *, to: bool) -> None:
+    if to:
+        event.set()
+    else:
+        event.clear()
+
+
+async def _pause(seconds: float) -> None:
+    """Wait for this long and a bit, so that many who lost a broker do not all come back at once."""
+    await asyncio.sleep(seconds + random.uniform(0, seconds / 4))  # noqa: S311 - no secret

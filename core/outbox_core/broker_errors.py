@@ -1,0 +1,100 @@
+"""What goes wrong with a broker, each as one line that names the object and the cure, and no password."""
+
+from aiormq.exceptions import ChannelAccessRefused, ChannelNotFoundEntity, ChannelPreconditionFailed
+
+
+class BrokerError(Exception):
+    """Anything below."""
+
+
+class ConnectError(BrokerError):
+    """No connection could be made. Trying again may help."""
+
+
+class AuthenticationError(ConnectError):
+    """The broker refuses the user, the password, or the user in this vhost."""
+
+
+class VhostMissingError(ConnectError):
+    """The vhost does not exist."""
+
+
+class UnreachableError(ConnectError):
+    """Nothing answers, or not as a broker that is ready would."""
+
+
+class BrokerLostError(BrokerError):
+    """The connection or the channel is gone, and with it the answers that were awaited on it."""
+
+
+class PublishTimeoutError(BrokerLostError):
+    """The broker has not answered in time; the channel is given up, since it still may."""
+
+
+class ExchangeMissingError(BrokerLostError):
+    """The exchange does not exist."""
+
+
+class ExchangeConflictError(BrokerLostError):
+    """The exchange exists as something else than was declared."""
+
+
+class AccessRefusedError(BrokerLostError):
+    """The user lacks a permission."""
+
+
+class MessageRefusedError(BrokerLostError):
+    """The broker closed the channel over one message of the batch: sent one by one, it is found."""
+
+
+class MessageTooLargeError(MessageRefusedError):
+    """That message is larger than the broker's `max_message_size`."""
+
+
+def lost(cause: BaseException | None, exchange: str) -> BrokerLostError:
+    """The error of what was under way with `exchange` when the channel closed because of `cause`."""
+    text = broker_words(cause)
+    match cause:
+        case ChannelNotFoundEntity() if f"exchange '{exchange}'" in text:
+            return exchange_missing(exchange)
+        case ChannelPreconditionFailed() if "message size" in text:
+            return MessageTooLargeError(
+                f'exchange "{exchange}": {text}; send its messages one by one to find it, '
+                "or raise max_message_size on the broker"
+            )
+        case ChannelPreconditionFailed():
+            return MessageRefusedError(
+                f'exchange "{exchange}": {text}; send its messages one by one to find the one meant'
+            )
+        case ChannelAccessRefused() if "access to topic" in text:
+            return MessageRefusedError(
+                f'exchange "{exchange}": {text}; give the user this topic permission, '
+                "or send the messages one by one to find the one meant"
+            )
+        case ChannelAccessRefused():
+            return AccessRefusedError(f'exchange "{exchange}": {text}; give the user this permission')
+        case _:
+            return BrokerLostError(f'exchange "{exchange}": the channel to the broker is gone: {text}')
+
+
+def exchange_missing(exchange: str) -> ExchangeMissingError:
+    """The error that names the exchange and who makes it."""
+    return ExchangeMissingError(
+        f'exchange "{exchange}" does not exist; declare it as a durable topic exchange '
+        "(an OutboxRelay resource or a self-declaring relay does), or correct the name"
+    )
+
+
+def timed_out(exchange: str, count: int, timeout_seconds: float) -> str:
+    """What is known, and what follows, where a batch was not answered in time."""
+    return (
+        f'exchange "{exchange}": the broker has not confirmed all of {count} messages within '
+        f"{timeout_seconds:g} s; they may have arrived, and to send them again may duplicate them"
+    )
+
+
+def broker_words(cause: BaseException | None) -> str:
+    """The broker's reply text, or the closest to it that the exception has."""
+    if cause is None:
+        return "closed"
+    return next((str(word) for word in reversed(cause.args) if word), type(cause).__name__)

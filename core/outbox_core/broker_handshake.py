@@ -1,0 +1,94 @@
+"""Opening one connection, with a failure told in one line."""
+
+import asyncio
+from typing import Any
+
+import aio_pika
+from aio_pika.exceptions import AMQPError
+from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
+from aiormq.exceptions import ProbableAuthenticationError
+from yarl import URL
+
+from outbox_core import aiormq_internals
+from outbox_core.broker_address import BrokerAddress
+from outbox_core.broker_errors import (
+    AuthenticationError,
+    ConnectError,
+    UnreachableError,
+    VhostMissingError,
+    broker_words,
+)
+
+
+class OwnConnection(aio_pika.Connection):
+    """An aio-pika connection whose socket can be cut off."""
+
+    def __init__(self, url: URL, name: str) -> None:
+        super().__init__(url, client_properties={"connection_name": name})
+        self._socket = _Socket()
+        self.kwargs["transport_factory"] = self._socket
+
+    async def close_within(self, seconds: float) -> None:
+        """Say goodbye to the broker, and cut off one that does not answer.
+
+        One that has blocked us reads nothing: to wait until the rest of a batch is written would be for ever.
+        """
+        cut_off = asyncio.get_running_loop().call_later(seconds, self._socket.abort)
+        try:
+            await self.close()
+        finally:
+            cut_off.cancel()
+
+
+class _Socket(TransportFactory):
+    """Opens what aiormq would, and remembers it."""
+
+    def __init__(self) -> None:
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def create(self, url: URL, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        factory = TLSTransportFactory() if url.scheme == "amqps" else TCPTransportFactory()
+        reader, self._writer = await factory.create(url, **options)
+        return reader, self._writer
+
+    def abort(self) -> None:
+        if self._writer:
+            self._writer.transport.abort()
+
+
+async def open_connection(
+    url: str, name: str, heartbeat_seconds: int, timeout_seconds: float
+) -> OwnConnection:
+    """A connection that is open, or a `ConnectError`."""
+    address = BrokerAddress.parse(url)
+    parsed = URL(url)
+    if "heartbeat" not in parsed.query:
+        parsed = parsed.update_query(heartbeat=heartbeat_seconds)
+    connection = OwnConnection(parsed, name)
+    try:
+        # Around it and not handed to it: it waits without a limit for a connection that is blocked at once.
+        async with asyncio.timeout(timeout_seconds):
+            await connection.connect()
+    except BaseException as error:
+        await connection.close_within(0)
+        if isinstance(error, TimeoutError):
+            raise UnreachableError(
+                f"{address}: no answer within {timeout_seconds:g} s; is it a broker?"
+            ) from None
+        if isinstance(error, AMQPError | OSError | RuntimeError):
+            raise _explained(error, address) from None
+        raise
+    return connection
+
+
+def _explained(error: Exception, address: BrokerAddress) -> ConnectError:
+    if isinstance(error, ProbableAuthenticationError):
+        return AuthenticationError(f"{address}: the user or the password is wrong; correct the credentials")
+    refusal = aiormq_internals.refusal(error) or ""
+    if "not found" in refusal:
+        return VhostMissingError(f"{address}: the vhost does not exist; create it or correct the URL")
+    if "refused" in refusal:
+        return AuthenticationError(f"{address}: the user may not use this vhost; give it permissions there")
+    return UnreachableError(
+        f"{address}: {refusal or broker_words(error)}; is it running, and can it be reached from here?"
+    )

@@ -1,0 +1,82 @@
+"""What is published, what came of it, and what a publisher is: the vocabulary of both implementations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as it goes on the wire, always persistent."""
+
+    routing_key: str
+    """The topic, of at most 255 bytes."""
+    body: bytes
+    """Passed on as it is."""
+    message_id: str
+    """What a consumer tells duplicates by, of at most 255 bytes."""
+    timestamp: int
+    """When it came to be, in seconds since 1970."""
+    content_type: str | None = None
+    """How to read the body."""
+    headers: Mapping[str, object] = field(default_factory=dict)
+    """Texts, whole numbers of 64 bits, floats, booleans, None, and lists and dictionaries of these."""
+    expiration_ms: int | None = None
+    """How long a queue may keep it, in milliseconds, up to 2³²-1 (49 days)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The broker has it: written to the disk of every queue that it belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nacked:
+    """A queue refused it, as a full one with `x-overflow=reject-publish` does, or the broker failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """No queue is bound for it: the broker has thrown it away."""
+
+    reply_code: int
+    """312 is NO_ROUTE."""
+    reply_text: str
+    """The broker's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unencodable:
+    """It cannot be put on the wire or is larger than the broker takes: it was never sent."""
+
+    reason: str
+    """What is wrong with it, and what to do."""
+
+
+Outcome: TypeAlias = Confirmed | Nacked | Returned | Unencodable
+
+CONFIRMED = Confirmed()
+NACKED = Nacked()
+
+
+class Publisher(Protocol):
+    """A channel of its own to publish on.
+
+    Calls to `publish` may overlap, on one publisher and on several of one broker. A publisher is used up by
+    the first `BrokerLostError`: close it, and ask the broker for another.
+    """
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether `publish` may still succeed."""
+
+    async def publish(self, exchange: str, messages: Sequence[Message], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - the deadline is part of the outcome
+        """Send all messages in their order, and return what came of each after at most `timeout` seconds.
+
+        Raises `BrokerLostError` where the channel is gone before everything is known, a subclass of it where
+        the cause is known, and `PublishTimeoutError` after `timeout`. Any of the messages may then have
+        arrived.
+        """
+
+    async def aclose(self) -> None:
+        """Close the channel; whatever is still waiting raises `BrokerLostError`."""

@@ -1,0 +1,65 @@
+"""What an administrator does to a RabbitMQ, for tests: users, permissions, connections, alarms."""
+
+import json
+import subprocess
+import urllib.request
+import uuid
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from outbox_cli.local import Services
+from outbox_cli.local.rabbitmq import RabbitMQServer
+
+_HTTP_SECONDS = 30
+_COMMAND_SECONDS = 60
+
+
+def management(services: Services, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
+    """Call the management API; return what it says, if anything."""
+    url = urlsplit(services.rabbitmq.management_url)
+    address = urlunsplit(url._replace(netloc=url.netloc.rpartition("@")[2]))
+    credentials = b64encode(f"{url.username}:{url.password}".encode()).decode()
+    request = urllib.request.Request(  # noqa: S310 - the address is the broker's, from our own fixture
+        f"{address}/api/{path}",
+        method=method,
+        data=None if method == "GET" else json.dumps(dict(body or {})).encode(),
+        headers={"Content-Type": "application/json", "Authorization": f"Basic {credentials}"},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=_HTTP_SECONDS) as response:
+        said = response.read()
+    return json.loads(said) if said else None
+
+
+def connection_names(services: Services) -> dict[str, str]:
+    """The names that clients gave to their connections, and what the broker calls each."""
+    found = management(services, "GET", "connections")
+    return {one.get("client_properties", {}).get("connection_name", ""): one["name"] for one in found}
+
+
+@contextmanager
+def user_without_rights(services: Services) -> Iterator[str]:
+    """A user whose name is its password, and who may do nothing yet."""
+    name = f"user_{uuid.uuid4().hex}"
+    management(services, "PUT", f"users/{name}", {"password": name, "tags": ""})
+    try:
+        yield name
+    finally:
+        management(services, "DELETE", f"users/{name}")
+
+
+def rabbitmqctl(server: RabbitMQServer, *arguments: str) -> None:
+    """Run the command beside the server: Debian's wrapper of it on PATH drops the environment."""
+    account = server._run.account
+    subprocess.run(
+        [server._program.with_name("rabbitmqctl"), *arguments],
+        check=True,
+        capture_output=True,
+        timeout=_COMMAND_SECONDS,
+        cwd=server._folder,
+        env=server._environment(),
+        **(account.popen_arguments() if account else {}),
+    )
