@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from importlib.metadata import version
 
+import asyncpg
+
 from outbox_core import logs, loop
 from outbox_core.broker_errors import BrokerError
 from outbox_core.database import DatabaseError
@@ -24,21 +26,34 @@ from outbox_relay.settings import SettingError, Settings, from_environment
 
 _log = logging.getLogger("outbox.relay")
 
-_CANNOT_RUN = (SettingError, RelayError, DatabaseError, BrokerError, ProbesError, ValueError)
+_CANNOT_RUN = (
+    SettingError,
+    RelayError,
+    DatabaseError,
+    BrokerError,
+    ProbesError,
+    ValueError,
+    # What Postgres says of a table: refused to create, taken away, or not ours to touch.
+    asyncpg.RaiseError,
+    asyncpg.UndefinedTableError,
+    asyncpg.InsufficientPrivilegeError,
+)
 """What a person has to mend: one line of log says it better than a traceback."""
 
 
 def main(environment: Mapping[str, str] = os.environ) -> int:
     _arguments()
-    is_json = environment.get("OUTBOX_LOG_FORMAT", "text") == "json"
-    logs.configure(environment.get("OUTBOX_LOG_LEVEL", "INFO"), "json" if is_json else "text")
+    logs.configure()
     problems: list[BaseException] = []
     try:
+        is_json = environment.get("OUTBOX_LOG_FORMAT", "text") == "json"
+        logs.configure(environment.get("OUTBOX_LOG_LEVEL", "INFO"), "json" if is_json else "text")
         loop.run(_relay(environment))
     except* _CANNOT_RUN as group:
         problems = _leaves(group)
-    for problem in problems:
-        _log.error("%s", problem)
+    # Each lane may have met the same one.
+    for line in dict.fromkeys(map(_line, problems)):
+        _log.error("%s", line)
     return 1 if problems else 0
 
 
@@ -48,7 +63,7 @@ async def _relay(environment: Mapping[str, str]) -> None:
         rmq_connection_url=_needed(environment, "OUTBOX_BROKER_URL"),
         settings=from_environment(environment),
     )
-    with Probes(int(environment.get("OUTBOX_PROBE_PORT", "8080"))) as probes, Shutdown() as shutdown:
+    with Probes(_port(environment)) as probes, Shutdown() as shutdown:
         probes.readiness.add("relay", relay.unready_reason)
         beating = asyncio.create_task(probes.liveness.run())
         try:
@@ -64,10 +79,24 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
+def _port(environment: Mapping[str, str]) -> int:
+    text = environment.get("OUTBOX_PROBE_PORT", "8080")
+    if not text.isdecimal():
+        raise SettingError(f"OUTBOX_PROBE_PORT={text!r}: write a port's number, or 0 for any free one")
+    return int(text)
+
+
 def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
     return [error]
+
+
+def _line(problem: BaseException) -> str:
+    text = "; ".join(str(problem).splitlines())
+    if isinstance(problem, asyncpg.InsufficientPrivilegeError):
+        text += "; grant the relay's user SELECT, UPDATE and DELETE on its table"
+    return text
 
 
 def _arguments() -> None:

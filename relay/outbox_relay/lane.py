@@ -7,7 +7,7 @@ from typing import Any
 
 from outbox_core.broker import Broker
 from outbox_core.broker_errors import BrokerLostError, ExchangeMissingError, MessageRefusedError
-from outbox_core.database import Database, is_lost
+from outbox_core.database import Database
 from outbox_core.publisher import Publisher
 from outbox_relay.backoff import Backoff
 from outbox_relay.metrics import Metrics
@@ -22,6 +22,13 @@ _CONTENDED_SECONDS = 0.5
 """How soon to look again at rows that somebody else has locked: that may be a relay which is dying."""
 
 _RECONNECT = Backoff(0.1, 2.0)
+
+_MARGIN_SECONDS = 5.0
+"""How much longer than a batch may take the server waits for a lane before it frees the rows."""
+
+# The process may be frozen, or its machine be gone, in the middle of a batch: while the server waits for its
+# next statement, or for it to read the rows.
+_BOUNDS = "SET idle_in_transaction_session_timeout = {milliseconds}; SET tcp_user_timeout = {milliseconds}"
 
 
 class Lane:
@@ -50,6 +57,7 @@ class Lane:
         self._metrics = metrics
         self._patience = patience
         self._stopping = stopping
+        self._bounds = _BOUNDS.format(milliseconds=round((settings.publish_timeout + _MARGIN_SECONDS) * 1000))
         self._connection: Any = None
         self._publisher: Publisher | None = None
         self._failures = 0
@@ -68,10 +76,10 @@ class Lane:
                 moved = await self._move(after_key)
                 if moved is None:
                     continue
-                after_key = moved.last_key
+                began_at_first_key, after_key = not after_key, moved.last_key
                 if moved.is_full:
                     self._wake.up("more")
-                elif not self._stopping.is_set():
+                elif began_at_first_key and not self._stopping.is_set():
                     await self._rest(moved)
         finally:
             await self._disconnect()
@@ -95,7 +103,7 @@ class Lane:
             await self._broker_lost(error)
             return None
         except Exception as error:
-            if not is_lost(error):
+            if not self._database.is_passing(error):
                 raise
             await self._database_lost(error)
             return None
@@ -119,9 +127,9 @@ class Lane:
     async def _rest(self, moved: Moved) -> None:
         """Sleep until there may be something to claim."""
         try:
-            row = await self._connection.fetchrow(self._queries.look)
+            row = await self._look()
         except Exception as error:
-            if not is_lost(error):
+            if not self._database.is_passing(error):
                 raise
             await self._database_lost(error)
             return
@@ -130,9 +138,21 @@ class Lane:
         patience = min(_CONTENDED_SECONDS, self._patience()) if row["is_due"] else self._patience()
         self._metrics.woke(await self._wake.sleep(row["next_seconds"], patience))
 
+    async def _look(self) -> Any:
+        if not self._database.pooled:
+            return await self._connection.fetchrow(self._queries.look)
+        # Outside of a transaction a pooler may give each step of a statement another session.
+        async with self._connection.transaction():
+            return await self._connection.fetchrow(self._queries.look)
+
     async def _connected(self) -> Any:
         if not self.is_connected:
             self._connection = await self._database.connect("outbox-relay")
+            # A lane that sleeps would not notice, and not be there when it is needed.
+            self._connection.add_termination_listener(lambda _: self._wake.up("lost"))
+            if not self._database.pooled:
+                # A pooler would hand the setting to others; it has limits of its own for this.
+                await self._connection.execute(self._bounds)
         return self._connection
 
     async def _publishing(self) -> Publisher:
@@ -142,8 +162,12 @@ class Lane:
 
     async def _exchange_missing(self, error: ExchangeMissingError) -> None:
         await self._broker_lost(error)
-        if not self._settings.provisioned:
+        if self._settings.provisioned:
+            return
+        try:
             await self._broker.declare_exchange(self._settings.exchange_name)
+        except BrokerLostError as failure:
+            _log.warning("the exchange could not be declared again: %s", failure)
 
     async def _broker_lost(self, error: BrokerLostError) -> None:
         self._metrics.failed("broker", type(error).__name__)

@@ -7,13 +7,15 @@ from outbox.table import TableName
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
-# What the wire needs, computed where the clock is. A deadline is the moment at which an expiration ends.
+# What the wire needs, computed where the clock is. Moments are compared as seconds: a row with an infinite
+# one, or with an expiration that ends beyond the last date there is, must not fail the claim of all others.
 _COLUMNS = """message.id, message.message_id::text, message.routing_key, message.body, message.content_type,
         message.headers::text, message.tracking_ids::text, message.ordering_key, message.attempts,
-        extract(epoch FROM message.created_at)::bigint AS timestamp,
-        extract(epoch FROM clock_timestamp() - message.created_at)::float8 AS age,
-        extract(epoch FROM message.send_after + message.expiration - clock_timestamp())::float8
-            AS remaining"""
+        CASE WHEN isfinite(message.created_at) THEN extract(epoch FROM message.created_at)::bigint END
+            AS timestamp,
+        (extract(epoch FROM clock_timestamp()) - extract(epoch FROM message.created_at))::float8 AS age,
+        (extract(epoch FROM message.send_after) + extract(epoch FROM message.expiration)
+            - extract(epoch FROM clock_timestamp()))::float8 AS remaining"""
 
 
 class Queries:

@@ -64,16 +64,17 @@ SELECT
         SELECT FROM {table}
         WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= now()
     ) OR EXISTS (SELECT FROM head WHERE parked_at IS NULL AND send_after <= now()) AS is_due,
-    extract(epoch FROM least(
-    (
-        SELECT send_after
-        FROM {table}
-        WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after > now()
-        ORDER BY send_after, id
-        LIMIT 1
-    ),
-    (SELECT min(send_after) FROM head WHERE parked_at IS NULL AND send_after > now())
-) - clock_timestamp())::float8 AS next_seconds
+    -- A message that somebody holds back until infinity has no interval to it.
+    (extract(epoch FROM least(
+        (
+            SELECT send_after
+            FROM {table}
+            WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after > now()
+            ORDER BY send_after, id
+            LIMIT 1
+        ),
+        (SELECT min(send_after) FROM head WHERE parked_at IS NULL AND send_after > now())
+    )) - extract(epoch FROM clock_timestamp()))::float8 AS next_seconds
 
 -- name: delete
 -- Forget messages. $1: their ids.
@@ -138,7 +139,7 @@ WITH due AS (
 )
 SELECT
     (SELECT count(*) FROM due) + (SELECT count(*) FROM keyed) AS due,
-    greatest(0, extract(epoch FROM clock_timestamp() - least(
+    greatest(0, extract(epoch FROM clock_timestamp()) - extract(epoch FROM least(
         (SELECT min(send_after) FROM due), (SELECT min(send_after) FROM keyed)
     )))::float8 AS oldest_seconds,
     (SELECT count(*) FROM parked) AS parked,

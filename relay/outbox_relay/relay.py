@@ -12,7 +12,7 @@ from outbox.message import Duration, expiration_seconds
 from outbox.table import TableName
 from outbox_core.broker import Broker, BrokerState
 from outbox_core.broker_errors import BrokerLostError, UnreachableError
-from outbox_core.database import Database, is_lost
+from outbox_core.database import Database
 from outbox_core.health import Readiness
 from outbox_core.listening import Listening
 from outbox_core.signals import Shutdown
@@ -84,10 +84,10 @@ class MessageRelay:
     async def run_until(self, stopping: asyncio.Event) -> None:
         """Relay until `stopping` is set; for applications that handle signals themselves."""
         database = Database(self._database_source)
-        await self._patiently(lambda: self._prepare_table(database), "database", stopping)
+        await self._patiently(lambda: self._prepare_table(database), database.is_passing, stopping)
         broker = Broker(self._rmq_url, connection=self._rmq_connection, on_change=self._broker_changed)
         try:
-            await self._patiently(lambda: self._prepare_exchange(broker), "broker", stopping)
+            await self._patiently(lambda: self._prepare_exchange(broker), _broker_may_come, stopping)
             if not stopping.is_set():
                 await self._relay(database, broker, stopping)
         finally:
@@ -121,7 +121,10 @@ class MessageRelay:
         return moved.rows
 
     async def _patiently(
-        self, step: Callable[[], Awaitable[None]], what: str, stopping: asyncio.Event
+        self,
+        step: Callable[[], Awaitable[None]],
+        is_passing: Callable[[Exception], bool],
+        stopping: asyncio.Event,
     ) -> None:
         """Take a step of the start, again and again while nobody answers; other failures end the relay."""
         failures = 0
@@ -130,9 +133,9 @@ class MessageRelay:
                 await step()
                 break
             except Exception as error:
-                if not _will_pass(error):
+                if not is_passing(error):
                     raise
-                reason = f"waiting for the {what}: {error}"
+                reason = f"waiting: {error}"
             failures += 1
             if failures == 1:
                 _log.warning(reason)
@@ -157,9 +160,10 @@ class MessageRelay:
         """Create or check the table, since a relay on a wrong one would do nothing for ever."""
         connection = await database.connect("outbox-relay")
         try:
-            if self.settings.auto_create_table:
-                await schema.create(connection, self._table, self.settings.channel)
-            problems = await schema.check(connection, self._table, self.settings.channel)
+            async with connection.transaction():
+                if self.settings.auto_create_table:
+                    await schema.create(connection, self._table, self.settings.channel)
+                problems = await schema.check(connection, self._table, self.settings.channel)
         finally:
             await connection.close()
         if problems:
@@ -227,10 +231,10 @@ class MessageRelay:
             _log.warning("nothing is claimed meanwhile: the broker is %s", reason)
 
 
-def _will_pass(error: Exception) -> bool:
+def _broker_may_come(error: Exception) -> bool:
     """Whether waiting helps, and not a person."""
     # The subclasses of BrokerLostError are about what is wrong with an exchange or a permission.
-    return isinstance(error, UnreachableError) or type(error) is BrokerLostError or is_lost(error)
+    return isinstance(error, UnreachableError) or type(error) is BrokerLostError
 
 
 def _broker_reason(state: BrokerState) -> str | None:

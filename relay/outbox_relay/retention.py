@@ -35,7 +35,8 @@ class Retention:
 async def _purge(connection: Any, query: str, age: timedelta) -> int:
     deleted = 0
     while True:
-        status: str = await connection.execute(query, age.total_seconds(), _BATCH)
+        async with connection.transaction():
+            status: str = await connection.execute(query, age.total_seconds(), _BATCH)
         count = int(status.rpartition(" ")[2])
         deleted += count
         if count < _BATCH:

@@ -17,6 +17,8 @@ IMMEDIATELY: Literal["immediately"] = "immediately"
 NEVER: Literal["never"] = "never"
 """Keep messages that were sent, and leave their removal to somebody else."""
 CleanUp: TypeAlias = Literal["immediately", "never"] | timedelta
+GivenCleanUp: TypeAlias = CleanUp | Literal["IMMEDIATELY", "NEVER"] | float | None
+"""The ways in which the original library's users write it: a number is seconds, None is never."""
 
 
 class SettingError(ValueError):
@@ -75,6 +77,7 @@ class Settings:
     """The largest body that the broker takes, in bytes; a larger one is parked without being sent."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "clean_up_after", _clean_up(self.clean_up_after))
         TableName.parse(self.table_name)
         expiration_seconds(self.expiration)
         for name in ("batch_size", "lanes"):
@@ -89,7 +92,11 @@ class Settings:
         self._require(
             self.max_attempts is None or self.max_attempts >= 1, "max_attempts", "at least 1, or None"
         )
-        self._require(self.shutdown_timeout >= 0, "shutdown_timeout", "0 or more seconds")
+        for name in ("shutdown_timeout", "unroutable_grace"):
+            self._require(getattr(self, name) >= 0, name, "0 or more seconds")
+        for name in ("clean_up_after", "parked_retention"):
+            kept = getattr(self, name)
+            self._require(not isinstance(kept, timedelta) or kept >= timedelta(), name, "0 or more seconds")
         _ = self.policy
 
     def _require(self, condition: bool, name: str, bounds: str) -> None:
@@ -108,6 +115,24 @@ class Settings:
         )
 
 
+def _clean_up(given: GivenCleanUp) -> CleanUp:
+    match given:
+        case None:
+            return NEVER
+        case "immediately" | "IMMEDIATELY":
+            return IMMEDIATELY
+        case "never" | "NEVER":
+            return NEVER
+        case timedelta():
+            return given
+        case int() | float() if not isinstance(given, bool):
+            return timedelta(seconds=given)
+        case _:
+            raise SettingError(
+                f"clean_up_after must be IMMEDIATELY, NEVER, a timedelta or seconds, got {given!r}"
+            )
+
+
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings that `OUTBOX_…` variables give: each has the name of its field, in capitals."""
     given = {
@@ -123,7 +148,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 def _parsed(variable: str, text: str, kind: Any) -> Any:
     try:
         return _value(text, kind)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise SettingError(f"{variable}={text!r}: {error}") from error
 
 
@@ -149,7 +174,7 @@ def _alternative(text: str, kinds: tuple[Any, ...]) -> Any:
             continue
         try:
             return _value(text, kind)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             errors.append(str(error))
     raise ValueError("; ".join(errors))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from outbox.table import TableName
 from outbox_core.broker_errors import MessageRefusedError
-from outbox_core.publisher import Message, Outcome, Publisher, Unencodable
+from outbox_core.publisher import CONFIRMED, Message, Outcome, Publisher, Unencodable
 from outbox_relay.hooks import Hooks, Relayed, tell
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
@@ -28,6 +28,8 @@ from outbox_relay.settlement import (
     judge_expired,
 )
 from outbox_relay.wire import message_of
+
+_SENT, _LEAVE = Sent(), Leave()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +83,26 @@ class Transfer:
 
     async def _publish(self, rows: Sequence[Any], publisher: Publisher, singly: bool) -> list[Verdict]:
         self._metrics.claimed(len(rows))
-        verdicts: dict[int, Verdict] = {}
-        messages: dict[int, Message] = {}
-        for row in rows:
-            if row["remaining"] is not None and row["remaining"] <= 0:
-                verdicts[row["id"]] = judge_expired(self._policy)
+        verdicts: list[Verdict] = [_LEAVE] * len(rows)
+        messages: list[Message] = []
+        places: list[int] = []
+        for place, row in enumerate(rows):
+            remaining = row["remaining"]
+            if remaining is not None and remaining <= 0:
+                verdicts[place] = judge_expired(self._policy)
                 continue
             message = message_of(row, self._settings.expiration)
             if isinstance(message, Unencodable):
-                verdicts[row["id"]] = judge(message, row["attempts"], self._policy)
+                verdicts[place] = judge(message, row["attempts"], self._policy)
             else:
-                messages[row["id"]] = message
+                messages.append(message)
+                places.append(place)
         send = self._one_by_one if singly else self._all_at_once
-        outcomes = dict(zip(messages, await send([*messages.values()], publisher), strict=False))
-        attempts = {row["id"]: row["attempts"] for row in rows}
-        for row_id, outcome in outcomes.items():
-            verdicts[row_id] = judge(outcome, attempts[row_id], self._policy)
-        return [verdicts.get(row["id"], Leave()) for row in rows]
+        for place, outcome in zip(places, await send(messages, publisher), strict=False):
+            # Nearly all of them are, and need no judging.
+            is_sent = outcome is CONFIRMED
+            verdicts[place] = _SENT if is_sent else judge(outcome, rows[place]["attempts"], self._policy)
+        return verdicts
 
     async def _all_at_once(self, messages: Sequence[Message], publisher: Publisher) -> list[Outcome]:
         if not messages:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from outbox.table import TableName
-from outbox_core.database import Database, is_lost
+from outbox_core.database import Database
 from outbox_relay import backlog
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
@@ -42,7 +42,7 @@ class Upkeep:
                         connection = await self._database.connect("outbox-relay-upkeep")
                     await self.run_once(connection)
                 except Exception as error:
-                    if not is_lost(error):
+                    if not self._database.is_passing(error):
                         raise
                     # The lanes say that the database is away; once is enough.
                     _log.debug("upkeep has lost %s: %s", self._database.where, error)
@@ -54,7 +54,8 @@ class Upkeep:
 
     async def run_once(self, connection: Any) -> None:
         """Measure once, and delete what is old enough where it is time for that."""
-        measured = await backlog.measure(connection, self._queries, self._table)
+        async with connection.transaction():
+            measured = await backlog.measure(connection, self._queries, self._table)
         self._metrics.backlog(measured.due, measured.oldest_seconds, measured.parked)
         if time.monotonic() >= self._next_retention:
             self._next_retention = time.monotonic() + _RETENTION_SECONDS

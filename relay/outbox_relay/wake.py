@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from typing import Literal, TypeAlias
 
-WakeReason: TypeAlias = Literal["notify", "timer", "poll", "more", "stop"]
+WakeReason: TypeAlias = Literal["notify", "timer", "poll", "more", "lost", "stop"]
 
 
 class Wake:

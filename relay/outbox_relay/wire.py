@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from outbox.body import JSON
 from outbox.wire import ATTEMPT, ROUTING_KEY, TRACKING_IDS
 from outbox_core.publisher import Message, Unencodable
 
@@ -15,7 +16,11 @@ def message_of(row: Any, default_expiration: float | None) -> Message | Unencoda
         ATTEMPT: 1,
     }
     if row["headers"] is not None:
-        own = json.loads(row["headers"])
+        try:
+            own = json.loads(row["headers"])
+        except (ValueError, RecursionError) as error:
+            # Valid for Postgres: a number of 5,000 digits, or lists nested that deep.
+            return Unencodable(f"headers cannot be read: {error}")
         if not isinstance(own, dict):
             return Unencodable(f"headers must be a JSON object, not {row['headers'][:40]}")
         headers = {**own, **headers}
@@ -24,7 +29,7 @@ def message_of(row: Any, default_expiration: float | None) -> Message | Unencoda
         routing_key=row["routing_key"],
         body=row["body"],
         message_id=row["message_id"],
-        content_type=row["content_type"],
+        content_type=JSON if row["content_type"] is None else row["content_type"],
         headers=headers,
         expiration_ms=None if remaining is None else max(0, round(remaining * 1000)),
         timestamp=row["timestamp"],

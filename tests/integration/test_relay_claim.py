@@ -1,0 +1,165 @@
+"""What a claim takes, from whom, and what it costs."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outbox import schema
+from outbox.table import TableName
+from outbox_relay.queries import Queries
+from tests.integration.relaying import Traffic, traffic_between
+
+QUERIES = Queries(TableName.parse("outbox_table"))
+BATCHES = (50, 500)
+MODES_AND_BATCHES = [
+    (mode, batch) for mode in ("force_custom_plan", "force_generic_plan") for batch in BATCHES
+]
+"""A statement that was prepared is planned for its parameters at first, and once and for all later."""
+
+
+@pytest.fixture
+async def traffic(postgres_url: str, rabbitmq_url: str) -> AsyncIterator[Traffic]:
+    async with traffic_between(postgres_url, rabbitmq_url) as traffic:
+        yield traffic
+
+
+@pytest.fixture
+async def database(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(postgres_url)
+    await schema.create(connection)
+    yield connection
+    await connection.close()
+
+
+async def test_two_relays_on_one_table_send_every_message_exactly_once(traffic: Traffic) -> None:
+    inbox = await traffic.inbox("#")
+    first = await traffic.relaying(batch_size=50)
+    second = await traffic.relaying(batch_size=50)
+    sent = []
+    for _ in range(10):
+        sent += await traffic.emit_many(500)
+    await inbox.gets(sent)
+    await first.stop()
+    await second.stop()
+    assert Counter(inbox.ids) == Counter(sent)
+    assert await traffic.ids() == []
+
+
+async def fill(database: asyncpg.Connection, rows: int, key: str | None = None) -> None:
+    """So many due rows, in one of the table's pages after the other."""
+    await database.execute(
+        "INSERT INTO outbox_table (routing_key, body, ordering_key) "
+        "SELECT 'a', convert_to(repeat('x', 100), 'UTF8'), $2::text FROM generate_series(1, $1::integer)",
+        rows,
+        key,
+    )
+
+
+class Plan:
+    """The plan of one claim, as it was executed."""
+
+    def __init__(self, explained: str) -> None:
+        self.root = json.loads(explained)[0]["Plan"]
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        return list(_walk(self.root))
+
+    @property
+    def rows(self) -> int:
+        return int(self.root["Actual Rows"])
+
+    @property
+    def buffers(self) -> int:
+        return int(self.root["Shared Hit Blocks"] + self.root["Shared Read Blocks"])
+
+    def part(self, name: str) -> list[dict[str, Any]]:
+        """The nodes of one of the query's CTEs."""
+        [root] = [node for node in self.nodes if node.get("Subplan Name") == f"CTE {name}"]
+        return list(_walk(root))
+
+
+def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _walk(child)
+
+
+async def claimed(database: asyncpg.Connection, batch: int, mode: str = "force_custom_plan") -> Plan:
+    """Claim once as a prepared statement does, and give back what was claimed."""
+    transaction = database.transaction()
+    await transaction.start()
+    await database.execute(f"SET LOCAL plan_cache_mode = {mode}")
+    await database.execute(f"PREPARE claim (integer, text) AS {QUERIES.claim_first}")
+    explained = await database.fetchval(
+        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE claim ({batch}, '')"
+    )
+    await database.execute("DEALLOCATE claim")
+    await transaction.rollback()
+    return Plan(explained)
+
+
+async def test_a_claim_costs_the_same_whatever_the_backlog(database: asyncpg.Connection) -> None:
+    costs: dict[int, dict[int, int]] = {}
+    for backlog in (2_000, 200_000):
+        await database.execute("TRUNCATE outbox_table")
+        await fill(database, backlog)
+        # A relay may meet a table that Postgres has no statistics of yet.
+        costs[backlog] = await costs_of_claims(database)
+        await database.execute("ANALYZE outbox_table")
+        for batch, cost in (await costs_of_claims(database)).items():
+            costs[backlog][batch] = max(cost, costs[backlog][batch])
+    for batch in BATCHES:
+        assert costs[200_000][batch] <= 2 * costs[2_000][batch], costs
+        # A page of the table and a bit of index for each row, wherever the row is.
+        assert costs[200_000][batch] <= 4 * batch + 50, costs
+
+
+async def costs_of_claims(database: asyncpg.Connection) -> dict[int, int]:
+    """The buffers that a claim touches, by the size of its batch."""
+    costs: dict[int, int] = {}
+    for mode, batch in MODES_AND_BATCHES:
+        plan = await claimed(database, batch, mode)
+        assert plan.rows == batch
+        assert_walks_the_pending_index(plan, batch)
+        costs[batch] = max(plan.buffers, costs.get(batch, 0))
+    return costs
+
+
+async def test_a_key_that_is_held_back_costs_the_others_nothing(database: asyncpg.Connection) -> None:
+    await fill(database, 200_000, "stuck")
+    await database.execute("UPDATE outbox_table SET parked_at = now() WHERE id = 1")
+    await fill(database, 2_000)
+    await fill(database, 10, "flowing")
+    await database.execute("ANALYZE outbox_table")
+    for mode, batch in MODES_AND_BATCHES:
+        plan = await claimed(database, batch, mode)
+        # The first row of the key that flows, and none of the one that is stuck.
+        assert plan.rows == batch + 1
+        assert_walks_the_pending_index(plan, batch)
+        assert plan.buffers <= 4 * batch + 100
+
+
+async def test_messages_that_were_sent_and_kept_cost_a_claim_nothing(database: asyncpg.Connection) -> None:
+    await fill(database, 50_000)
+    await database.execute("UPDATE outbox_table SET sent_at = now()")
+    await fill(database, 2_000)
+    await database.execute("VACUUM ANALYZE outbox_table")
+    plan = await claimed(database, 100)
+    assert plan.rows == 100
+    assert_walks_the_pending_index(plan, 100)
+    assert plan.buffers <= 4 * 100 + 50
+
+
+def assert_walks_the_pending_index(plan: Plan, batch: int) -> None:
+    """In the index's own order, and no further than the batch."""
+    limit, lock, scan = plan.part("keyless")
+    assert [limit["Node Type"], lock["Node Type"]] == ["Limit", "LockRows"]
+    assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "outbox_table_pending_idx")
+    assert (scan["Scan Direction"], scan["Actual Rows"]) == ("Forward", batch)
+    kinds = {node["Node Type"] for node in plan.nodes}
+    assert not kinds & {"Sort", "Incremental Sort", "Seq Scan", "Bitmap Heap Scan", "Hash Join"}, kinds

@@ -1,0 +1,191 @@
+"""What is kept after a message was sent or parked, and for how long."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outbox import schema
+from outbox.table import TableName
+from outbox_core.database import Database
+from outbox_relay import Settings, backlog
+from outbox_relay.metrics import Metrics
+from outbox_relay.queries import Queries
+from outbox_relay.retention import Retention
+from outbox_relay.upkeep import Upkeep
+from tests.integration.relaying import traffic_between
+
+TABLE = TableName.parse("outbox_table")
+QUERIES = Queries(TABLE)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def database(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(postgres_url)
+    await schema.create(connection)
+    yield connection
+    await connection.close()
+
+
+async def insert(database: asyncpg.Connection, label: str, count: int = 1, **columns: str) -> None:
+    """Rows with a label as routing key, each other column an SQL expression."""
+    names = ", ".join(["routing_key", "body", *columns])
+    values = ", ".join(["$1::text", "''", *columns.values()])
+    await database.execute(
+        f"INSERT INTO outbox_table ({names}) SELECT {values} FROM generate_series(1, $2::integer)",
+        label,
+        count,
+    )
+
+
+async def labels(database: asyncpg.Connection) -> list[str]:
+    rows = await database.fetch("SELECT DISTINCT routing_key FROM outbox_table ORDER BY 1")
+    return [row["routing_key"] for row in rows]
+
+
+@pytest.fixture
+async def mixed(database: asyncpg.Connection) -> asyncpg.Connection:
+    """Of everything one that is two hours old, and one of now."""
+    old = "now() - interval '2 hours'"
+    await insert(database, "pending old", created_at=old, send_after=old)
+    await insert(database, "pending new")
+    await insert(database, "sent old", sent_at=old)
+    await insert(database, "sent new", sent_at="now()")
+    await insert(database, "parked old", parked_at=old)
+    await insert(database, "parked new", parked_at="now()")
+    return database
+
+
+@pytest.mark.parametrize(
+    ("retention", "gone"),
+    [
+        (Retention(sent=None, parked=None), set()),
+        (Retention(sent=HOUR, parked=None), {"sent old"}),
+        (Retention(sent=None, parked=HOUR), {"parked old"}),
+        (Retention(sent=HOUR, parked=3 * HOUR), {"sent old"}),
+        (Retention(sent=3 * HOUR, parked=HOUR), {"parked old"}),
+        (
+            Retention(sent=timedelta(0), parked=timedelta(0)),
+            {"sent old", "sent new", "parked old", "parked new"},
+        ),
+    ],
+)
+async def test_sent_and_parked_messages_go_by_their_own_age_and_pending_ones_never(
+    mixed: asyncpg.Connection, retention: Retention, gone: set[str]
+) -> None:
+    before = set(await labels(mixed))
+    assert await retention.run_once(mixed, QUERIES) == len(gone)
+    assert set(await labels(mixed)) == before - gone
+
+
+class Counting:
+    """A connection that notes what each statement did."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+        self.statuses: list[str] = []
+
+    def transaction(self) -> Any:
+        return self._connection.transaction()
+
+    async def execute(self, *arguments: Any) -> str:
+        status: str = await self._connection.execute(*arguments)
+        self.statuses.append(status)
+        return status
+
+
+async def test_messages_go_in_batches_of_a_thousand(database: asyncpg.Connection) -> None:
+    await insert(database, "sent", 2_500, sent_at="now() - interval '2 hours'")
+    connection = Counting(database)
+    assert await Retention(sent=HOUR, parked=None).run_once(connection, QUERIES) == 2_500
+    assert connection.statuses == ["DELETE 1000", "DELETE 1000", "DELETE 500"]
+    assert await labels(database) == []
+
+
+async def test_a_row_that_somebody_has_locked_is_left_for_the_next_time(
+    mixed: asyncpg.Connection, postgres_url: str
+) -> None:
+    somebody_else = await asyncpg.connect(postgres_url)
+    async with somebody_else.transaction():
+        await somebody_else.execute("SELECT FROM outbox_table WHERE routing_key = 'sent old' FOR UPDATE")
+        assert await Retention(sent=HOUR, parked=None).run_once(mixed, QUERIES) == 0
+    await somebody_else.close()
+    assert await Retention(sent=HOUR, parked=None).run_once(mixed, QUERIES) == 1
+
+
+async def test_a_purge_walks_the_index_and_not_the_table(database: asyncpg.Connection) -> None:
+    await insert(database, "pending", 20_000)
+    await insert(database, "sent", 1_000, sent_at="now() - interval '2 hours'")
+    await insert(database, "parked", 1_000, parked_at="now() - interval '2 hours'")
+    await database.execute("ANALYZE outbox_table")
+    for query, index in (
+        (QUERIES.purge_sent, "outbox_table_sent_idx"),
+        (QUERIES.purge_parked, "outbox_table_parked_idx"),
+    ):
+        plan = await database.fetch(f"EXPLAIN {query}", 3600.0, 100)
+        text = "\n".join(row[0] for row in plan)
+        assert index in text, text
+        assert "Seq Scan" not in text, text
+
+
+def upkeep(database_url: str, **settings: Any) -> Upkeep:
+    chosen = Settings(enable_metrics=False, **settings)
+    return Upkeep(chosen, Database(database_url), QUERIES, Metrics("outbox", exposed=False))
+
+
+async def test_upkeep_applies_what_the_settings_say(mixed: asyncpg.Connection, postgres_url: str) -> None:
+    await upkeep(postgres_url, clean_up_after=HOUR, parked_retention=HOUR).run_once(mixed)
+    assert await labels(mixed) == ["parked new", "pending new", "pending old", "sent new"]
+
+
+@pytest.mark.parametrize("choice", ["immediately", "never"])
+async def test_upkeep_deletes_nothing_unless_told_to(
+    mixed: asyncpg.Connection, postgres_url: str, choice: str
+) -> None:
+    await upkeep(postgres_url, clean_up_after=choice).run_once(mixed)
+    assert len(await labels(mixed)) == 6
+
+
+async def test_a_running_relay_does_its_upkeep(postgres_url: str, rabbitmq_url: str) -> None:
+    async with traffic_between(postgres_url, rabbitmq_url) as traffic:
+        inbox = await traffic.inbox("#")
+        old = await traffic.insert(sent_at="now() - interval '2 hours'")
+        new = await traffic.insert(sent_at="now()")
+        await traffic.relaying(clean_up_after=HOUR)
+        await traffic.until_ids([new])
+        assert old not in inbox.ids
+
+
+async def measured(database: asyncpg.Connection) -> backlog.Backlog:
+    return await backlog.measure(database, QUERIES, TABLE)
+
+
+async def test_the_backlog_is_exact_up_to_ten_thousand(database: asyncpg.Connection) -> None:
+    assert await measured(database) == backlog.Backlog(due=0, oldest_seconds=0.0, parked=0)
+    await insert(database, "due", 9_990)
+    await insert(database, "keyed", 10, ordering_key="'k'")
+    await insert(database, "later", 5, send_after="now() + interval '1 hour'")
+    await insert(database, "sent", 5, sent_at="now()")
+    await insert(database, "parked", 7, parked_at="now()")
+    found = await measured(database)
+    assert (found.due, found.parked) == (10_000, 7)
+
+
+async def test_the_backlog_is_an_estimate_beyond_ten_thousand(database: asyncpg.Connection) -> None:
+    await insert(database, "due", 30_000)
+    # Without statistics all that is known is that there are more.
+    assert (await measured(database)).due > 10_000
+    await database.execute("ANALYZE outbox_table")
+    assert 20_000 < (await measured(database)).due < 40_000
+
+
+async def test_the_backlogs_age_is_that_of_its_oldest_message(database: asyncpg.Connection) -> None:
+    await insert(database, "new")
+    assert (await measured(database)).oldest_seconds < 3600
+    await insert(database, "old", send_after="now() - interval '2 hours'", ordering_key="'k'")
+    assert (await measured(database)).oldest_seconds >= 7200
+    await insert(database, "ancient", send_after="'-infinity'")
+    assert (await measured(database)).oldest_seconds == float("inf")
