@@ -1,7 +1,7 @@
 """`make demo`: emit from a small shop and show what its outbox table holds.
 
-Ten orders, each in a transaction with its own row; three of them fail and are rolled back. What the table holds
-afterwards must be exactly the messages of the other seven.
+Ten orders, each in a transaction with its own row; three of them fail and are rolled back. What the table
+holds afterwards must be exactly the messages of the other seven.
 """
 
 import asyncio
