@@ -41,6 +41,14 @@ CONNECT_SECONDS = 10.0
 
 _log = logging.getLogger("outbox.database")
 
+_PASSING = (
+    asyncpg.TransactionRollbackError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+)
+"""A statement that somebody cancelled, that met a deadlock, or for which there was no room: try again."""
+
 _KEEPALIVE_SECONDS = {"IDLE": 30, "INTVL": 10, "CNT": 3}
 """After which a peer that vanished is noticed: idle time, time between tries, and their count."""
 
@@ -85,7 +93,7 @@ class Database:
                 _log.warning("%s is behind a pooler in transaction mode: nothing stays prepared", self.where)
             self.pooled = True
             return True
-        return is_lost(error)
+        return isinstance(error, _PASSING) or is_lost(error)
 
     async def connect(self, name: str = "outbox", *, prepared: bool = True) -> Any:
         """A new `asyncpg.Connection`, shown under this name in `pg_stat_activity`; or a `DatabaseError`.

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib.metadata import version
+from typing import Literal
 
 import asyncpg
 
@@ -46,8 +47,7 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
     logs.configure()
     problems: list[BaseException] = []
     try:
-        is_json = environment.get("OUTBOX_LOG_FORMAT", "text") == "json"
-        logs.configure(environment.get("OUTBOX_LOG_LEVEL", "INFO"), "json" if is_json else "text")
+        logs.configure(environment.get("OUTBOX_LOG_LEVEL", "INFO"), _log_format(environment))
         loop.run(_relay(environment))
     except* _CANNOT_RUN as group:
         problems = _leaves(group)
@@ -77,6 +77,14 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
     if not value:
         raise SettingError(f"{name} is not set; give the URL, with user and password, in the environment")
     return value
+
+
+def _log_format(environment: Mapping[str, str]) -> Literal["text", "json"]:
+    match environment.get("OUTBOX_LOG_FORMAT", "text"):
+        case "text" | "json" as known:
+            return known
+        case other:
+            raise SettingError(f"OUTBOX_LOG_FORMAT={other!r}: write text or json")
 
 
 def _port(environment: Mapping[str, str]) -> int:

@@ -62,6 +62,8 @@ class Lane:
         self._publisher: Publisher | None = None
         self._failures = 0
         self._singly = False
+        self.problem: str | None = None
+        """Why the last batch failed; None where it did not."""
 
     @property
     def is_connected(self) -> bool:
@@ -108,6 +110,7 @@ class Lane:
             await self._database_lost(error)
             return None
         self._failures = 0
+        self.problem = None
         # The batch with the message in question is through: it was parked, or is somebody else's now.
         self._singly = False
         return moved
@@ -170,6 +173,7 @@ class Lane:
             _log.warning("the exchange could not be declared again: %s", failure)
 
     async def _broker_lost(self, error: BrokerLostError) -> None:
+        self.problem = str(error)
         self._metrics.failed("broker", type(error).__name__)
         _log.warning("a batch could not be published and is rolled back: %s", error)
         publisher, self._publisher = self._publisher, None
@@ -178,6 +182,7 @@ class Lane:
         await self._pause()
 
     async def _database_lost(self, error: Exception) -> None:
+        self.problem = str(error)
         self._metrics.failed("database", type(error).__name__)
         _log.warning("lost %s: %s", self._database.where, error)
         connection, self._connection = self._connection, None

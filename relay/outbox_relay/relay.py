@@ -69,7 +69,7 @@ class MessageRelay:
         self._hooks = Hooks(on_published, on_parked, on_error)
         self._transfer = Transfer(self.settings, self._metrics, self._hooks)
         self._readiness = Readiness()
-        self._readiness.add("relay", lambda: "starting")
+        self._readiness.add("start", lambda: "connecting")
         self._is_leaving = False
 
     async def run(self) -> None:
@@ -139,7 +139,7 @@ class MessageRelay:
             failures += 1
             if failures == 1:
                 _log.warning(reason)
-            self._readiness.add("relay", partial(str, reason))
+            self._readiness.add("start", partial(str, reason))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), _WAITING.delay(failures))
 
@@ -214,11 +214,12 @@ class MessageRelay:
 
     def _watch(self, broker: Broker, lanes: list[Lane]) -> None:
         """Let `/readyz` tell of what is away."""
-        self._readiness.add("relay", lambda: None)
+        self._readiness.add("start", lambda: None)
         self._readiness.add("broker", lambda: _broker_reason(broker.state))
         self._readiness.add(
             "database", lambda: None if any(lane.is_connected for lane in lanes) else "not connected"
         )
+        self._readiness.add("lanes", lambda: _common_problem(lanes))
 
     def _broker_changed(self, state: BrokerState) -> None:
         if self._is_leaving:
@@ -229,6 +230,12 @@ class MessageRelay:
             _log.info("the broker is ready")
         else:
             _log.warning("nothing is claimed meanwhile: the broker is %s", reason)
+
+
+def _common_problem(lanes: list[Lane]) -> str | None:
+    """What keeps every lane from moving anything."""
+    problems = [lane.problem for lane in lanes]
+    return problems[0] if all(problems) else None
 
 
 def _broker_may_come(error: Exception) -> bool:

@@ -15,6 +15,7 @@ from psycopg import sql
 from outbox import schema
 from outbox_cli.local import Services
 from outbox_core.database import Database
+from outbox_core.echo import Echo
 from outbox_core.listening import Listening, Pace
 from tests.integration.pgbouncer import PgBouncer
 
@@ -105,6 +106,25 @@ def said(caplog: pytest.LogCaptureFixture) -> Said:
 
 
 INSERT = "INSERT INTO outbox_table (routing_key, body) VALUES ('a', '')"
+
+
+async def test_a_session_that_ends_before_its_probe_is_heard_is_replaced_at_once(
+    postgres_url: str, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace = Pace(heard_within_seconds=3600, retry_seconds=0.05, retry_limit_seconds=0.1)
+    ear = Ear(postgres_url, pace)
+    send = Echo._send
+
+    async def end_the_listener(echo: Echo, payload: str, listener: Any) -> None:
+        monkeypatch.setattr(Echo, "_send", send)
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'outbox-listen'"
+        )
+
+    monkeypatch.setattr(Echo, "_send", end_the_listener)
+    async with running(ear):
+        await ear.lives()
 
 
 async def test_an_insert_is_heard(postgres_url: str, connection: Any) -> None:

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from prometheus_client import REGISTRY, generate_latest
 
+from outbox_cli.local import Services
 from outbox_cli.local.ports import free_ports
 from outbox_core.database import Database
 from outbox_relay import Relayed
@@ -14,6 +16,7 @@ from outbox_relay.hooks import Hook
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
 from outbox_relay.upkeep import Upkeep
+from tests.integration.administrator import management, user_without_rights
 from tests.integration.relaying import FULL, Traffic, traffic_between
 
 
@@ -203,7 +206,7 @@ async def test_two_relays_in_one_process_share_the_metrics(traffic: Traffic) -> 
 
 async def test_a_relay_tells_why_it_is_not_ready_until_it_is(traffic: Traffic) -> None:
     relay = traffic.relay()
-    assert relay.unready_reason() == "relay: starting"
+    assert relay.unready_reason() == "start: connecting"
     await traffic.start(relay)
     await traffic.until(lambda: relay.unready_reason() is None, "the relay to be ready")
 
@@ -219,3 +222,36 @@ async def test_a_relay_tells_that_the_broker_is_away(
     reason = relay.unready_reason() or ""
     assert f'broker 127.0.0.1:{port}, vhost "/", user "shop"' in reason
     assert "s3cret" not in reason + caplog.text
+
+
+async def test_a_relay_that_may_not_publish_is_not_ready_and_says_why(
+    traffic: Traffic, services: Services
+) -> None:
+    with user_without_rights(services) as user:
+        parts = urlsplit(traffic.rabbitmq_url)
+        everything_but_writing = {"configure": "^$", "write": "^$", "read": ".*"}
+        management(services, "PUT", f"permissions/{parts.path[1:]}/{user}", everything_but_writing)
+        address = parts.netloc.rpartition("@")[2]
+        url = urlunsplit(parts._replace(netloc=f"{user}:{user}@{address}"))
+        kept = await traffic.emit("a")
+        running = await traffic.start(traffic.relay(rmq_connection_url=url, provisioned=True))
+        await traffic.until(
+            lambda: "give the user this permission" in (running.relay.unready_reason() or ""), "it to say so"
+        )
+        row = await traffic.row(kept)
+        assert row is not None
+        assert (row["attempts"], row["parked_at"]) == (0, None)
+        await running.stop()
+
+
+async def test_a_statement_that_somebody_cancels_is_tried_again(traffic: Traffic) -> None:
+    inbox = await traffic.inbox("#")
+    await traffic.relaying(lanes=1, listen=False)
+    async with traffic.database.transaction():
+        await traffic.database.execute("LOCK TABLE outbox_table")
+        cancelled = (
+            "(SELECT count(pg_cancel_backend(pid)) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+            "AND datname = current_database() AND application_name = 'outbox-relay')"
+        )
+        await traffic.until_table(cancelled, "the relay to wait for the table, and be cancelled")
+    await inbox.get(await traffic.emit("a"))
