@@ -156,6 +156,7 @@ class Lane:
             if not self._database.pooled:
                 # A pooler would hand the setting to others; it has limits of its own for this.
                 await self._connection.execute(self._bounds)
+                await self._transfer.rehearse(self._connection)
         return self._connection
 
     async def _publishing(self) -> Publisher:

@@ -9,7 +9,10 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 # What the wire needs, computed where the clock is. Moments are compared as seconds: a row with an infinite
 # one, or with an expiration that ends beyond the last date there is, must not fail the claim of all others.
-_COLUMNS = """message.id, message.message_id::text, message.routing_key, message.body, message.content_type,
+# A large body does not come along: a batch of them would not fit into memory.
+_COLUMNS = """message.id, message.message_id::text, message.routing_key, message.content_type,
+        CASE WHEN octet_length(message.body) <= 16384 THEN message.body END AS body,
+        octet_length(message.body) AS size,
         message.headers::text, message.tracking_ids::text, message.ordering_key, message.attempts,
         CASE WHEN isfinite(message.created_at) THEN extract(epoch FROM message.created_at)::bigint END
             AS timestamp,
@@ -29,6 +32,7 @@ class Queries:
         self.claim_first = texts["claim"].replace("{beyond}", ">=")
         self.claim_after = texts["claim"].replace("{beyond}", ">")
         self.look = texts["look"]
+        self.bodies = texts["bodies"]
         self.delete = texts["delete"]
         self.mark_sent = texts["mark_sent"]
         self.back_off = texts["back_off"]

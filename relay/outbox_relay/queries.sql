@@ -76,6 +76,10 @@ SELECT
         (SELECT min(send_after) FROM head WHERE parked_at IS NULL AND send_after > now())
     )) - extract(epoch FROM clock_timestamp()))::float8 AS next_seconds
 
+-- name: bodies
+-- The bodies of some claimed rows. $1: their ids.
+SELECT id, body FROM {table} WHERE id = ANY ($1::bigint[])
+
 -- name: delete
 -- Forget messages. $1: their ids.
 DELETE FROM {table} WHERE id = ANY ($1::bigint[])

@@ -5,7 +5,7 @@ next claim, of this relay or of another: a message may then be sent twice, but n
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,9 @@ from outbox_relay.settlement import (
 from outbox_relay.wire import message_of
 
 _SENT, _LEAVE = Sent(), Leave()
+
+_LARGE_BODIES_BYTES = 16 * 1024 * 1024
+"""How much of large bodies one batch may hold; a body beyond that goes alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Transfer:
         await transaction.start()
         try:
             rows = await self._claim(connection, after_key)
-            verdicts = await self._publish(rows, publisher, singly) if rows else []
+            bodies = await self._bodies(connection, rows)
+            verdicts = await self._publish(rows, bodies, publisher, singly) if rows else []
             await self._settle(connection, rows, verdicts)
         except BaseException:
             # A connection that is gone has rolled back already.
@@ -76,12 +80,44 @@ class Transfer:
             await self._report(rows, verdicts)
         return self._moved(rows)
 
+    async def rehearse(self, connection: Any) -> None:
+        """Settle nothing, so that asyncpg knows each statement and the types of its arguments.
+
+        It asks the server for these in several steps, between which no limit on an idle transaction holds:
+        a relay frozen there, with a batch claimed, would keep its rows.
+        """
+        for query, arguments in (
+            (self._queries.delete, 1),
+            (self._queries.mark_sent, 1),
+            (self._queries.back_off, 3),
+            (self._queries.park, 2),
+        ):
+            await connection.execute(query, *[[]] * arguments)
+
     async def _claim(self, connection: Any, after_key: str) -> Sequence[Any]:
         query = self._queries.claim_after if after_key else self._queries.claim_first
         rows: Sequence[Any] = await connection.fetch(query, self._settings.batch_size, after_key)
         return rows
 
-    async def _publish(self, rows: Sequence[Any], publisher: Publisher, singly: bool) -> list[Verdict]:
+    async def _bodies(self, connection: Any, rows: Sequence[Any]) -> dict[int, bytes]:
+        """The bodies by id: those that came with the claim, and as many large ones as fit beside them."""
+        bodies = {row["id"]: row["body"] for row in rows if row["body"] is not None}
+        if len(bodies) == len(rows):
+            return bodies
+        large: list[int] = []
+        room = _LARGE_BODIES_BYTES
+        for row in rows:
+            if row["body"] is None and row["size"] <= self._settings.max_message_size:
+                room -= row["size"]
+                if large and room < 0:
+                    break
+                large.append(row["id"])
+        fetched = await connection.fetch(self._queries.bodies, large)
+        return bodies | {row["id"]: row["body"] for row in fetched}
+
+    async def _publish(
+        self, rows: Sequence[Any], bodies: Mapping[int, bytes], publisher: Publisher, singly: bool
+    ) -> list[Verdict]:
         self._metrics.claimed(len(rows))
         verdicts: list[Verdict] = [_LEAVE] * len(rows)
         messages: list[Message] = []
@@ -91,7 +127,9 @@ class Transfer:
             if remaining is not None and remaining <= 0:
                 verdicts[place] = judge_expired(self._policy)
                 continue
-            message = message_of(row, self._settings.expiration)
+            message = self._message(row, bodies)
+            if message is None:
+                continue
             if isinstance(message, Unencodable):
                 verdicts[place] = judge(message, row["attempts"], self._policy)
             else:
@@ -103,6 +141,14 @@ class Transfer:
             is_sent = outcome is CONFIRMED
             verdicts[place] = _SENT if is_sent else judge(outcome, rows[place]["attempts"], self._policy)
         return verdicts
+
+    def _message(self, row: Any, bodies: Mapping[int, bytes]) -> Message | Unencodable | None:
+        """The row's message, or None where its body has to wait for the next batch."""
+        size, largest = row["size"], self._settings.max_message_size
+        if size > largest:
+            return Unencodable(f"the body is {size} bytes long and the broker takes {largest}")
+        body = bodies.get(row["id"])
+        return None if body is None else message_of(row, body, self._settings.expiration)
 
     async def _all_at_once(self, messages: Sequence[Message], publisher: Publisher) -> list[Outcome]:
         if not messages:

@@ -8,7 +8,7 @@ from outbox.wire import ATTEMPT, ROUTING_KEY, TRACKING_IDS
 from outbox_core.publisher import Message, Unencodable
 
 
-def message_of(row: Any, default_expiration: float | None) -> Message | Unencodable:
+def message_of(row: Any, body: bytes, default_expiration: float | None) -> Message | Unencodable:
     """The message of a claimed row, or what is wrong with a row that somebody has written by hand."""
     headers: dict[str, object] = {
         TRACKING_IDS: row["tracking_ids"],
@@ -27,7 +27,7 @@ def message_of(row: Any, default_expiration: float | None) -> Message | Unencoda
     remaining = row["remaining"] if row["remaining"] is not None else default_expiration
     return Message(
         routing_key=row["routing_key"],
-        body=row["body"],
+        body=body,
         message_id=row["message_id"],
         content_type=JSON if row["content_type"] is None else row["content_type"],
         headers=headers,

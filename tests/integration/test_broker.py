@@ -74,8 +74,8 @@ def private() -> Iterator[RabbitMQServer]:
         if not isinstance(server, RabbitMQServer):
             pytest.skip("needs RabbitMQ from the programs on this machine")
         asyncio.run(queue_on(server.url))
-        # Killed within half a second after a quorum queue was declared, RabbitMQ 3.10 forgets that it was, and
-        # the queue never has a leader again (rabbitmq-server#15725). Stopped in order, it does not.
+        # Killed just after a quorum queue was declared, RabbitMQ 3.10 forgets the queue's log with all it had
+        # confirmed, and the queue never has a leader again. Stopped in order, it writes down what it needs.
         server.stop()
         server.start()
         yield server

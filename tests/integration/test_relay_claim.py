@@ -35,6 +35,20 @@ async def database(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.close()
 
 
+async def test_large_bodies_go_a_few_at_a_time_and_arrive_whole(traffic: Traffic) -> None:
+    inbox = await traffic.inbox("#")
+    bodies = [bytes([number]) * (5 * 1024 * 1024) for number in range(8)]
+    sent = [await traffic.emit("large", body) for body in bodies]
+    sent += await traffic.emit_many(20)
+    await traffic.relay().run_once()
+    assert len(await traffic.ids()) == 5, "one batch takes the small ones and three of the large"
+    await traffic.relaying()
+    await inbox.gets(sent)
+    assert Counter(inbox.ids) == Counter(sent)
+    arrived = {message.message_id: message.body for message in inbox.messages}
+    assert [arrived[message_id] for message_id in sent[:8]] == bodies
+
+
 async def test_two_relays_on_one_table_send_every_message_exactly_once(traffic: Traffic) -> None:
     inbox = await traffic.inbox("#")
     first = await traffic.relaying(batch_size=50)

@@ -9,7 +9,6 @@ ROW: dict[str, Any] = {
     "id": 7,
     "message_id": "2f1c6a1e-0000-4000-8000-000000000000",
     "routing_key": "user.created",
-    "body": b'{"id": 1}',
     "content_type": "application/json",
     "headers": None,
     "tracking_ids": '["2f1c6a1e-0000-4000-8000-000000000000"]',
@@ -28,7 +27,7 @@ OURS = {
 
 
 def message(default_expiration: float | None = None, **columns: Any) -> Message:
-    found = message_of({**ROW, **columns}, default_expiration)
+    found = message_of({**ROW, **columns}, b'{"id": 1}', default_expiration)
     assert isinstance(found, Message)
     return found
 
@@ -92,6 +91,6 @@ def test_an_expiration_is_what_remains_of_it_or_the_relays(
     ids=["array", "number", "null", "long text", "huge number", "deep nesting"],
 )
 def test_headers_that_no_message_can_have_are_told_and_not_raised(headers: str, reason: str) -> None:
-    found = message_of({**ROW, "headers": headers}, None)
+    found = message_of({**ROW, "headers": headers}, b"", None)
     assert isinstance(found, Unencodable)
     assert found.reason.startswith(reason)
