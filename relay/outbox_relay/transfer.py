@@ -87,6 +87,7 @@ class Transfer:
         a relay frozen there, with a batch claimed, would keep its rows.
         """
         for query, arguments in (
+            (self._queries.bodies, 1),
             (self._queries.delete, 1),
             (self._queries.mark_sent, 1),
             (self._queries.back_off, 3),

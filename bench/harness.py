@@ -1,0 +1,254 @@
+"""What the measurements of a relay share: the table and the queue, filled and counted, and one drain."""
+
+import asyncio
+import contextlib
+import json
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import aio_pika
+import asyncpg
+
+from bench import processes
+from outbox import schema
+from outbox_cli.local import Services
+from outbox_relay import Settings
+
+EXCHANGE = "outbox"
+QUEUE = "bench"
+ROUTING_KEY = "bench.message"
+BODY_BYTES = 256
+TABLE = "outbox_table"
+
+OURS = "outbox_relay"
+NAIVE = "bench.naive"
+
+_SAMPLE_SECONDS = 0.02
+_PATIENCE_SECONDS = 60.0
+"""How long nothing may happen before a measurement is given up."""
+_STATEMENT_SECONDS = 600.0
+
+_FILL = """
+    INSERT INTO {table} (routing_key, body, content_type, tracking_ids, ordering_key)
+    SELECT $1, convert_to(rpad('{{"n": ' || n || ', "text": "', $2 - 2, 'x') || '"}}', 'UTF8'),
+        'application/json', json_build_array(gen_random_uuid()),
+        CASE WHEN $3::integer > 0 THEN 'key-' || n % $3::integer END
+    FROM generate_series(1, $4::integer) AS n
+"""
+
+_WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    drained: int = 50_000
+    """Messages of one drain."""
+    rounds: int = 3
+    """How often each comparison is made, alternating."""
+    backlog: int = 1_000_000
+    """Pending rows that make a backlog."""
+    few: int = 10_000
+    """Pending rows that do not."""
+    keys: int = 1_000
+    """Ordering keys."""
+    remembered: int = 500_000
+    """Messages after which the memory of a relay is looked at."""
+    paced: int = 6_000
+    """Messages of one measurement of latency, at 1,000 a second."""
+
+
+QUICK = Sizes(
+    drained=3_000,
+    rounds=1,
+    backlog=30_000,
+    few=3_000,
+    keys=100,
+    remembered=20_000,
+    paced=2_000,
+)
+
+
+@dataclass(frozen=True)
+class Drain:
+    """What draining the table took."""
+
+    messages: int
+    seconds: float
+    relay_cpu: float
+    """CPU seconds of the relay's processes, and so on."""
+    postgres_cpu: float
+    broker_cpu: float
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.seconds
+
+    @property
+    def relay_cpu_us(self) -> float:
+        """CPU of the relays for one message, in microseconds."""
+        return self.relay_cpu / self.messages * 1e6
+
+    def split(self) -> str:
+        """Where the CPU went, in microseconds a message."""
+        shares = (("relay", self.relay_cpu), ("Postgres", self.postgres_cpu), ("RabbitMQ", self.broker_cpu))
+        return ", ".join(f"{who} {cpu / self.messages * 1e6:.0f}" for who, cpu in shares) + " µs"
+
+
+class Stage:
+    """A table and a queue on the services."""
+
+    def __init__(self, services: Services, connection: Any, channel: Any) -> None:
+        self.postgres_url = services.postgres.url
+        self.broker_url = services.rabbitmq.url
+        self._broker_pid = broker_pid(services.rabbitmq.management_url)
+        self._connection = connection
+        self._channel = channel
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, services: Services) -> AsyncIterator["Stage"]:
+        connection = await asyncpg.connect(services.postgres.url)
+        try:
+            async with await aio_pika.connect(services.rabbitmq.url) as broker:
+                yield cls(services, connection, await broker.channel())
+        finally:
+            await connection.close()
+
+    async def clear(self, table: str = TABLE) -> None:
+        """An empty table and an empty quorum queue that is bound for everything."""
+        await self._connection.execute(schema.drop_sql(table))
+        await self._connection.execute(schema.create_sql(table))
+        await self.clear_queue()
+
+    async def clear_queue(self) -> None:
+        await self._channel.queue_delete(QUEUE)
+        exchange = await self._channel.declare_exchange(EXCHANGE, "topic", durable=True)
+        queue = await self._channel.declare_queue(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
+        await queue.bind(exchange, "#")
+
+    async def fill(self, count: int, *, table: str = TABLE, keys: int = 0) -> None:
+        """Pending rows, as they are when they have been there for a while: vacuumed and analysed."""
+        await self._connection.execute(
+            _FILL.format(table=table), ROUTING_KEY, BODY_BYTES, keys, count, timeout=_STATEMENT_SECONDS
+        )
+        await self._connection.execute(f"VACUUM ANALYZE {table}", timeout=_STATEMENT_SECONDS)
+
+    async def arrived(self) -> int:
+        """How many messages are in the queue."""
+        queue = await self._channel.declare_queue(QUEUE, passive=True)
+        return int(queue.declaration_result.message_count)
+
+    async def arrival_of(self, count: int, sample: Callable[[int], None] | None = None) -> None:
+        """Wait until so many messages are in the queue."""
+        most = 0
+        progressed = next_line = time.monotonic()
+        while (arrived := await self.arrived()) < count:
+            now = time.monotonic()
+            if arrived > most:
+                most, progressed = arrived, now
+            if sample is not None:
+                sample(arrived)
+            if now > next_line + 10:
+                print(f"      {arrived:,} of {count:,} …", flush=True)
+                next_line = now
+            if now > progressed + _PATIENCE_SECONDS:
+                raise TimeoutError(f"{arrived} of {count} messages arrived, and then none for a while")
+            await asyncio.sleep(_SAMPLE_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def relays(
+        self,
+        module: str,
+        *,
+        table: str = TABLE,
+        replicas: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[list[int]]:
+        """Relay processes that begin to claim as the block begins: their start is not what is measured."""
+        environment = {
+            "OUTBOX_DATABASE_URL": self.postgres_url,
+            "OUTBOX_BROKER_URL": self.broker_url,
+            "OUTBOX_TABLE_NAME": table,
+            "OUTBOX_PROBE_PORT": "0",
+            "OUTBOX_LOG_LEVEL": "WARNING",
+            **(environment or {}),
+        }
+        with contextlib.ExitStack() as started:
+            lanes = int(environment.get("OUTBOX_LANES", Settings().lanes)) if module == OURS else 1
+            async with self._held(table, replicas * lanes):
+                relays = [
+                    started.enter_context(processes.running(module, environment)) for _ in range(replicas)
+                ]
+            yield [relay.pid for relay in relays]
+
+    @contextlib.asynccontextmanager
+    async def _held(self, table: str, claims: int) -> AsyncIterator[None]:
+        """Keep the table's rows from being claimed, until so many claims wait for them."""
+        async with self._connection.transaction():
+            await self._connection.execute(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
+            yield
+            async with asyncio.timeout(60):
+                while await self._connection.fetchval(_WAITING, table) < claims:  # noqa: ASYNC110 - theirs
+                    await asyncio.sleep(0.05)
+            # The rest of a relay starts beside its claims.
+            await asyncio.sleep(0.5)
+
+    async def drain(
+        self,
+        module: str,
+        count: int,
+        *,
+        table: str = TABLE,
+        replicas: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ) -> Drain:
+        """Have relays move what is in the table until so many messages have arrived."""
+        async with self.relays(module, table=table, replicas=replicas, environment=environment) as pids:
+            return await self.watch(pids, count)
+
+    async def watch(self, publishers: list[int], count: int) -> Drain:
+        """What the arrival of so many more messages takes, from now on."""
+        already = await self.arrived()
+        before = await self._cpu(publishers)
+        began = time.monotonic()
+        await self.arrival_of(already + count)
+        seconds = time.monotonic() - began
+        after = await self._cpu(publishers)
+        publisher, postgres, broker = (late - early for early, late in zip(before, after, strict=True))
+        return Drain(count, seconds, publisher, postgres, broker)
+
+    async def _cpu(self, relays: list[int]) -> tuple[float, float, float]:
+        backend = await self._connection.fetchval("SELECT pg_backend_pid()")
+        return (
+            processes.cpu_seconds(relays),
+            processes.cpu_seconds(processes.family(backend)),
+            processes.cpu_seconds([self._broker_pid]),
+        )
+
+
+def broker_pid(management_url: str) -> int:
+    """The process id of the broker's node, as it says itself some seconds after its start."""
+    parts = urlsplit(management_url)
+    address = f"{parts.hostname}:{parts.port}"
+    passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    passwords.add_password(None, address, parts.username or "", parts.password or "")
+    opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with opener.open(urlunsplit((parts.scheme, address, "/api/nodes", "", ""))) as answer:
+            node = json.load(answer)[0]
+        if "os_pid" in node:
+            return int(node["os_pid"])
+        time.sleep(0.5)
+    raise TimeoutError("the management API does not tell the broker's process id")
+
+
+def progress(what: str) -> None:
+    print(f"  {what} …", flush=True)

@@ -1,0 +1,124 @@
+"""Relays that are killed, frozen or asked to leave in the middle of their work."""
+
+import signal
+
+import asyncpg
+import pytest
+
+from outbox.table import TableName
+from outbox_relay.hooks import Hooks
+from outbox_relay.metrics import Metrics
+from outbox_relay.queries import Queries
+from outbox_relay.settings import Settings
+from outbox_relay.transfer import Transfer
+from tests.chaos.conftest import Measure
+from tests.chaos.harness import World, eventually, freeze_in_a_batch
+
+BATCH, LANES, BURST = 50, 2, 1000
+IN_FLIGHT = BATCH * LANES
+"""What one relay has claimed at most: what is sent twice at most when it dies."""
+
+
+async def test_what_a_killed_relay_had_claimed_is_sent_by_another(world: World, measured: Measure) -> None:
+    rounds = 4
+    settings = {"batch_size": BATCH, "lanes": LANES}
+    relays = [await world.start_relay(**settings) for _ in range(2)]
+    application = world.application(transaction_size=BURST)
+    async with world.database() as database:
+        for number in range(rounds):
+            victim = relays.pop(0)
+            await freeze_in_a_batch(victim, application, database)
+            victim.kill()
+            rows = await database.fetch("SELECT id FROM outbox_table")
+            seconds = await sent(database, [row["id"] for row in rows])
+            measured(f"kill {number}: seconds until the {len(rows)} rows of that moment were sent", seconds)
+            relays.append(await world.start_relay(**settings))
+    duplicates = await world.close_the_books()
+    measured(f"duplicates among {len(world.ledger.committed)} after {rounds} kills", duplicates)
+    assert duplicates <= rounds * IN_FLIGHT
+
+
+async def sent(database: asyncpg.Connection, ids: list[int]) -> float:
+    """Wait until these rows were sent; how many seconds that took."""
+
+    async def are_gone() -> bool:
+        left = await database.fetchval("SELECT count(*) FROM outbox_table WHERE id = ANY ($1::bigint[])", ids)
+        return bool(left == 0)
+
+    return await eventually(f"{len(ids)} rows were sent", are_gone)
+
+
+@pytest.mark.parametrize(
+    ("wait_event", "body_size"),
+    [
+        pytest.param("ClientRead", 0, id="publishing"),
+        # A batch of which is more than the sockets' buffers take.
+        pytest.param("ClientWrite", 300_000, id="reading"),
+    ],
+)
+async def test_the_rows_of_a_frozen_relay_are_freed_by_the_server(
+    world: World, measured: Measure, wait_event: str, body_size: int
+) -> None:
+    settings = {"batch_size": BATCH, "lanes": LANES, "publish_timeout": 1}
+    application = world.application(body_size=body_size, transaction_size=100 if body_size else BURST)
+    frozen = await world.start_relay(**settings)
+    async with world.database() as database:
+        locked = await freeze_in_a_batch(frozen, application, database, wait_event)
+        other = await world.start_relay(**settings)
+        rows = await database.fetch("SELECT id FROM outbox_table")
+        seconds = await sent(database, [row["id"] for row in rows])
+        measured(f"seconds until the {locked} rows of a frozen relay were sent by another", seconds)
+    frozen.send(signal.SIGCONT)
+    assert await other.terminate() == 0
+    await world.application().emit(500)
+    measured("seconds until the thawed relay had sent 500 more", await world.everything_arrives())
+    duplicates = await world.close_the_books()
+    measured("duplicates", duplicates)
+    assert duplicates <= IN_FLIGHT
+
+
+async def test_a_batch_is_settled_without_a_question_to_the_server(world: World) -> None:
+    """Between question and answer nothing would free the rows of a relay that is frozen."""
+    settings = Settings()
+    transfer = Transfer(settings, Metrics(settings.exchange_name, exposed=False), Hooks())
+    queries = Queries(TableName.parse(settings.table_name))
+    asked: list[str] = []
+    async with world.database() as database:
+        await transfer.rehearse(database)
+        with database.query_logger(lambda record: asked.append(record.query)):
+            await database.execute(queries.delete, [1])
+            await database.execute(queries.mark_sent, [1])
+            await database.execute(queries.back_off, [1], [0.5], ["nacked"])
+            await database.execute(queries.park, [1], ["malformed"])
+    assert asked == [queries.delete, queries.mark_sent, queries.back_off, queries.park]
+
+
+async def test_sigterm_under_load_loses_and_repeats_nothing(world: World, measured: Measure) -> None:
+    settings = {"batch_size": BATCH, "lanes": LANES}
+    async with world.load():
+        for _ in range(3):
+            relay = await world.start_relay(**settings)
+            await world.application().emit(500)
+            await world.more_arrive(100)
+            assert await relay.terminate() == 0, relay.log
+        await world.start_relay(**settings)
+    duplicates = await world.close_the_books()
+    measured("messages", len(world.ledger.committed))
+    assert duplicates == 0
+
+
+async def test_the_order_of_each_key_survives_kills(world: World, measured: Measure) -> None:
+    rounds = 4
+    settings = {"batch_size": BATCH, "lanes": LANES}
+    relays = [await world.start_relay(**settings) for _ in range(2)]
+    application = world.application(transaction_size=BURST, keys=50)
+    async with world.database() as database:
+        for _ in range(rounds):
+            victim = relays.pop(0)
+            await freeze_in_a_batch(victim, application, database)
+            victim.kill()
+            relays.append(await world.start_relay(**settings))
+    duplicates = await world.close_the_books()
+    measured(f"duplicates among {len(world.ledger.committed)} after {rounds} kills", duplicates)
+    assert world.ledger.out_of_order() == {}
+    assert duplicates <= rounds * IN_FLIGHT
