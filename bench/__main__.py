@@ -30,8 +30,10 @@ def main() -> int:
     print()
     print_table(report.figures)
     print(f"\n{os.cpu_count()} cores, {report.others:.0%} of them busy with other things before the run")
-    write_json(report, RESULTS / "latest.json")
-    (RESULTS / "latest.svg").write_text(svg(report.charts))
+    # Figures of small sizes must not be taken for the real ones.
+    if not arguments.quick:
+        write_json(report, RESULTS / "latest.json")
+        (RESULTS / "latest.svg").write_text(svg(report.charts))
     return 0
 
 

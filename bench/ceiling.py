@@ -1,6 +1,6 @@
 """What the broker takes at most: persistent messages with confirms into one quorum queue, and no database.
 
-The faster of two publishers: RabbitMQ's PerfTest where there is a Java, and `python -m bench.ceiling`, which is
+The faster of two publishers: RabbitMQ's PerfTest where Java is, and `python -m bench.ceiling`, that is
 our own `BatchPublisher` fed from memory. On a busy machine either may be starved, and a relay that is faster
 than a ceiling would only show that it was none.
 """

@@ -7,18 +7,20 @@ dependency by it. Drivers and frameworks are recognised by their class names, ne
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from outbox.emitter import AutocommitWarning, Emitter, SyncEmitter
-from outbox.message import OutboxMessage
-from outbox.tracking import get_tracking_ids, tracking
-
 if TYPE_CHECKING:
     from outbox import schema, testing, topology
+    from outbox.emitter import AutocommitWarning, Emitter, SyncEmitter
+    from outbox.history import get_tracking_ids, tracking
     from outbox.listener import Listener, listen
+    from outbox.message import OutboxMessage
     from outbox.retry import Constant, Delays, Exponential, Linear, NoRetry, Reject, RetryPolicy
 
-_LAZY_MODULES = ("schema", "testing", "topology")
-_LAZY_NAMES = {
+_MODULES = ("schema", "testing", "topology")
+_NAMES = {
+    **dict.fromkeys(("AutocommitWarning", "Emitter", "SyncEmitter"), "outbox.emitter"),
+    **dict.fromkeys(("get_tracking_ids", "tracking"), "outbox.history"),
     **dict.fromkeys(("Listener", "listen"), "outbox.listener"),
+    "OutboxMessage": "outbox.message",
     **dict.fromkeys(
         ("Constant", "Delays", "Exponential", "Linear", "NoRetry", "Reject", "RetryPolicy"), "outbox.retry"
     ),
@@ -51,11 +53,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load on first use what an application that only emits never needs."""
-    if name in _LAZY_MODULES:
+    """Load a part on its first use, so that nobody waits for what they do not need."""
+    if name in _MODULES:
         return importlib.import_module(f"outbox.{name}")
-    if name in _LAZY_NAMES:
-        return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
     if name in _EXTRAS:
         return _from_extra(name)
     raise AttributeError(f"module 'outbox' has no attribute {name!r}")

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 from outbox.body import dump_json, encode_body, utf8
+from outbox.history import get_tracking_ids
 from outbox.tracing import trace_headers
-from outbox.tracking import get_tracking_ids
 
 Duration: TypeAlias = int | float | timedelta
 Eta: TypeAlias = datetime | timedelta | int | float

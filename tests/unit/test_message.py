@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox import OutboxMessage
+from outbox.history import tracking
 from outbox.message import MessageRow
 from outbox.message import row_of as row_with_id
-from outbox.tracking import tracking
 
 
 def row_of(message: OutboxMessage) -> MessageRow:

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from outbox.arguments import BodyError, Delivery
+from outbox.history import tracking
 from outbox.listener import Listener
 from outbox.retry import RetryPolicy
 from outbox.testing.records import RecordedMessage
-from outbox.tracking import tracking
 
 AnyListener: TypeAlias = Listener[..., Any]
 
