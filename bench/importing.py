@@ -10,7 +10,7 @@ from bench.report import Figure
 _ROUNDS = 21
 _GOAL_MS = 40
 _NEEDED = "import dataclasses, decimal, functools, json, logging, uuid"
-"""The modules of the standard library that an emitter stands on, and most applications have loaded already."""
+"""What an emitter needs of the standard library, and most applications have loaded already."""
 
 
 def measure() -> list[Figure]:

@@ -129,6 +129,9 @@ class Lane:
 
     async def _rest(self, moved: Moved) -> None:
         """Sleep until there may be something to claim."""
+        if (reason := self._wake.take()) is not None:
+            self._metrics.woke(reason)
+            return
         try:
             row = await self._look()
         except Exception as error:

@@ -30,12 +30,16 @@ class Wake:
         while self._sleepers:
             self.up("stop")
 
+    def take(self) -> WakeReason | None:
+        """A reason that waits for an idle lane, if there is one."""
+        reason, self._waiting = self._waiting, None
+        return reason
+
     async def sleep(self, timer_seconds: float | None, poll_seconds: float) -> WakeReason:
         """Wait until woken up, until a message is due, or for as long as may pass without a look."""
         if self._is_stopping:
             return "stop"
-        if self._waiting is not None:
-            reason, self._waiting = self._waiting, None
+        if (reason := self.take()) is not None:
             return reason
         by_timer = timer_seconds is not None and timer_seconds < poll_seconds
         sleeper: asyncio.Future[WakeReason] = asyncio.get_running_loop().create_future()

@@ -10,6 +10,7 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where policy-rc.d would be, and an `apt-get` that shows what it finds there."""
     path = tmp_path / "policy-rc.d"
     monkeypatch.setattr(apt, "_POLICY", path)
+    monkeypatch.setattr(apt, "_TURN", tmp_path / "turn")
     program = tmp_path / "apt-get"
     program.write_text(
         f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n{path}; echo "policy $?" >>{tmp_path}/calls\n'

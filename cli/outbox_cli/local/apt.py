@@ -1,5 +1,6 @@
 """Installing Debian packages without starting the services they contain."""
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -9,12 +10,13 @@ from pathlib import Path
 from outbox_cli.local.errors import LocalServiceError
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
+_TURN = Path("/run/outbox-apt.lock")
 _TIMEOUT_SECONDS = 900
 
 
 def install(packages: Sequence[str]) -> None:
     """Install the packages; raise with apt-get's last lines where that fails."""
-    with _services_stay_stopped():
+    with _one_at_a_time(), _services_stay_stopped():
         _apt_get("update")
         _apt_get("install", "--yes", "--no-install-recommends", *packages)
 
@@ -39,6 +41,14 @@ def _apt_get(*arguments: str) -> None:
             f"{' '.join(command)} failed with status {done.returncode}; "
             f"run it by hand, or install the packages yourself:\n{last_lines}"
         )
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Two of us at once would meet in apt's lists, for whose lock it does not wait, and in the policy."""
+    with _TURN.open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
