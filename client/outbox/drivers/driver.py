@@ -20,7 +20,7 @@ class SyncDriver(Protocol):
         """Send the statement, and read the rows it returns."""
 
     def autocommits(self, session: Any) -> bool:
-        """Tell whether a statement on this session is committed by itself, asked after one was sent."""
+        """Tell whether a statement on the session is committed by itself, asked after one was sent."""
 
 
 class AsyncDriver(Protocol):
@@ -35,7 +35,7 @@ class AsyncDriver(Protocol):
         """Send the statement, and read the rows it returns."""
 
     def autocommits(self, session: Any) -> bool:
-        """Tell whether a statement on this session is committed by itself, asked after one was sent."""
+        """Tell whether a statement on the session is committed by itself, asked after one was sent."""
 
 
 Driver: TypeAlias = SyncDriver | AsyncDriver

@@ -48,7 +48,7 @@ _known: dict[type, Driver] = {}
 
 
 def recognise(session: Any) -> Driver:
-    """The driver for this session; a TypeError that names the supported ones for anything else."""
+    """The driver for a session; a TypeError that names the supported ones for anything else."""
     kind = type(session)
     driver = _known.get(kind)
     if driver is None:
