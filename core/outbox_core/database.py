@@ -113,6 +113,9 @@ class Database:
         arguments["server_settings"] = {**arguments.get("server_settings", {}), "application_name": name}
         if self.pooled or not prepared:
             arguments["statement_cache_size"] = 0
+        else:
+            # By default a statement is prepared again every five minutes, also in the middle of a batch.
+            arguments["max_cached_statement_lifetime"] = 0
         connection = await asyncpg.connect(**arguments)
         try:
             _keep_alive(connection)
