@@ -115,8 +115,10 @@ async def _alternately(
     """
     mine: list[float] = []
     theirs: list[float] = []
-    for _ in range(rounds + 1):
-        for measured, results in ((ours, mine), (baseline, theirs)):
+    for number in range(rounds + 1):
+        pair = ((ours, mine), (baseline, theirs))
+        # Whoever goes second finds what the first has left behind, so they take turns.
+        for measured, results in pair if number % 2 else reversed(pair):
             await door.begin()
             results.append(await measured())
             await door.rollback()
