@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from outbox.history import get_tracking_ids, tracking
     from outbox.listener import Listener, listen
     from outbox.message import OutboxMessage
-    from outbox.retry import Constant, Delays, Exponential, Linear, NoRetry, Reject, RetryPolicy
+    from outbox.retry import Constant, Delays, Exponential, Linear, NoRetry, Reject, Retry, RetryPolicy
 
 _MODULES = ("schema", "testing", "topology")
 _NAMES = {
@@ -22,11 +22,13 @@ _NAMES = {
     **dict.fromkeys(("Listener", "listen"), "outbox.listener"),
     "OutboxMessage": "outbox.message",
     **dict.fromkeys(
-        ("Constant", "Delays", "Exponential", "Linear", "NoRetry", "Reject", "RetryPolicy"), "outbox.retry"
+        ("Constant", "Delays", "Exponential", "Linear", "NoRetry", "Reject", "Retry", "RetryPolicy"),
+        "outbox.retry",
     ),
 }
 _EXTRAS = {
     **dict.fromkeys(("IMMEDIATELY", "MessageRelay", "NEVER"), ("outbox_relay", "relay")),
+    "Worker": ("outbox_worker", "worker"),
 }
 """What lives in a package of its own, and the extra that brings what it needs."""
 
@@ -41,6 +43,7 @@ __all__ = [
     "NoRetry",
     "OutboxMessage",
     "Reject",
+    "Retry",
     "RetryPolicy",
     "SyncEmitter",
     "get_tracking_ids",

@@ -12,11 +12,15 @@ import json
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, TypeAlias
 
 CONTEXT = ("routing_key", "message", "tracking_ids", "queue_name", "attempt_count")
 """The names that are filled from the delivery; any other name is the body's."""
+
+TRANSACTION = ("connection", "session")
+"""The names by which an exactly-once listener asks for the transaction it runs in; to any other listener they
+are names like the body's."""
 
 Decoder: TypeAlias = Callable[[bytes, str | None], object]
 """From a body and its content type to a value; a ValueError or TypeError says why it does not fit."""
@@ -48,6 +52,14 @@ class Delivery:
     """Which attempt this is, starting at 1."""
     message: object = None
     """The message object of the AMQP library, untouched."""
+    message_id: str | None = None
+    """What identifies it however often it is delivered, if it says so."""
+    headers: Mapping[str, object] = field(default_factory=dict)
+    """Its headers, the outbox's own included."""
+    connection: object = None
+    """The database connection in whose transaction an exactly-once listener runs."""
+    session: object = None
+    """The SQLAlchemy session of that transaction."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +71,22 @@ class Arguments:
     body: str
     """The name of the argument that takes the body."""
     context: tuple[str, ...]
-    """The names among `CONTEXT` that the callback wants."""
+    """The names among `CONTEXT`, and of an exactly-once listener `TRANSACTION`, that the callback wants."""
     annotation: object
     """The body's annotation as written: `inspect.Parameter.empty` for none, text where it is deferred."""
 
     @classmethod
-    def of(cls, callback: Callable[..., object]) -> "Arguments":
+    def of(cls, callback: Callable[..., object], *, exactly_once: bool = False) -> "Arguments":
         """The arguments that `callback` names, or a `ListenerError`."""
-        parameters = _parameters(callback)
-        body = _body(callback, [name for name in parameters if name not in CONTEXT])
-        context = tuple(name for name in parameters if name in CONTEXT)
+        known = (*CONTEXT, *TRANSACTION) if exactly_once else CONTEXT
+        parameters = _parameters(callback, known)
+        body = _body(callback, [name for name in parameters if name not in known], known)
+        context = tuple(name for name in parameters if name in known)
+        if set(TRANSACTION) <= set(context):
+            raise ListenerError(
+                f"{described(callback)}: 'connection' and 'session' would be two transactions, and only one "
+                "can commit with the message; keep the one it writes through"
+            )
         return cls(callback, body, context, parameters[body].annotation)
 
     def resolve(self, delivery: Delivery) -> dict[str, object]:
@@ -124,7 +142,7 @@ def described(callback: Callable[..., object]) -> str:
     return f"{name_of(callback)} ({code.co_filename}:{code.co_firstlineno})" if code else name_of(callback)
 
 
-def _parameters(callback: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+def _parameters(callback: Callable[..., object], known: tuple[str, ...]) -> Mapping[str, inspect.Parameter]:
     """The parameters to fill: those that a partial has already bound by name are not among them."""
     bound = callback.keywords if isinstance(callback, functools.partial) else {}
     parameters = inspect.signature(callback).parameters
@@ -132,7 +150,7 @@ def _parameters(callback: Callable[..., object]) -> Mapping[str, inspect.Paramet
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ListenerError(
                 f"{described(callback)}: {parameter} is not possible, since arguments are found by name; "
-                f"name the body and any of {', '.join(CONTEXT)}"
+                f"name the body and any of {', '.join(known)}"
             )
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise ListenerError(
@@ -142,14 +160,14 @@ def _parameters(callback: Callable[..., object]) -> Mapping[str, inspect.Paramet
     return {name: parameter for name, parameter in parameters.items() if name not in bound}
 
 
-def _body(callback: Callable[..., object], names: list[str]) -> str:
+def _body(callback: Callable[..., object], names: list[str], known: tuple[str, ...]) -> str:
     match names:
         case [name]:
             return name
         case []:
             raise ListenerError(
                 f"{described(callback)}: no argument takes the body; add one with a name other than "
-                f"{', '.join(CONTEXT)}"
+                f"{', '.join(known)}"
             )
         case ["self" | "cls", *_]:
             raise ListenerError(
@@ -157,9 +175,10 @@ def _body(callback: Callable[..., object], names: list[str]) -> str:
                 "write Listener(binding_key, instance.method) where the instance exists"
             )
         case _:
+            hint = "; connection and session take exactly_once=True" if {*TRANSACTION} & {*names} else ""
             raise ListenerError(
                 f"{described(callback)}: {' and '.join(map(repr, names))} would each take the body; keep "
-                f"one, bind the rest with functools.partial, or name them among {', '.join(CONTEXT)}"
+                f"one, bind the rest with functools.partial, or name them among {', '.join(known)}{hint}"
             )
 
 

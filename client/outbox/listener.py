@@ -6,7 +6,7 @@ Only the declaration; a worker carries it out. Whatever is wrong with it is said
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Generic, ParamSpec, TypeVar
 
 from outbox.arguments import Arguments, ListenerError, described
@@ -28,6 +28,17 @@ class Listener(Generic[P, R_co]):
     """The queue's name; where none is given `{module}.{qualname}` of the callback, without angle brackets."""
     retry_delays: RetryPolicy | Sequence[Duration] | None = None
     """The retries after a failure: seconds, timedeltas or a policy; None leaves it to the worker."""
+    _: KW_ONLY
+    exactly_once: bool = False
+    """Whether each message has its effect once: the callback runs inside a transaction of the worker's
+    database, which it gets as `connection` or `session`, and whatever it writes or emits through that commits
+    together with a note of the message. A message that has its note is not handed to the callback again."""
+    deduplicate: bool = False
+    """Whether a message that was handled is not handed over again. The note is made after the callback has
+    returned, and not together with what it did: one that dies in between is called again."""
+    ordered: bool = False
+    """Whether messages are handled one at a time, in the order of the queue, by one worker of all; one that
+    fails holds up the rest until it succeeds or is dead-lettered."""
     arguments: Arguments = field(init=False, repr=False, compare=False)
     """How a delivery becomes the callback's arguments."""
     _policy: RetryPolicy | None = field(init=False, repr=False, compare=False)
@@ -40,7 +51,9 @@ class Listener(Generic[P, R_co]):
             policy = None if self.retry_delays is None else policy_of(self.retry_delays)
         except (TypeError, ValueError) as error:
             raise ListenerError(f"{described(self.callback)}: {error}") from error
-        self._set(queue=queue, arguments=Arguments.of(self.callback), _policy=policy)
+        arguments = Arguments.of(self.callback, exactly_once=self.exactly_once)
+        self._set(queue=queue, arguments=arguments, _policy=policy)
+        _check_exactly_once(self)
         if isinstance(self.retry_delays, Sequence):
             self._set(retry_delays=tuple(self.retry_delays))  # a list would make the listener unhashable
         self._resemble_callback()
@@ -76,13 +89,24 @@ def listen(
     *,
     queue: str = "",
     retry_delays: RetryPolicy | Sequence[Duration] | None = None,
+    exactly_once: bool = False,
+    deduplicate: bool = False,
+    ordered: bool = False,
 ) -> Callable[[Callable[P, R_co]], Listener[P, R_co]]:
-    """Make a `Listener` of the function below: `@listen("user.created")`."""
+    """Make a `Listener` of the function below: `@listen("user.created")`. The rest are its fields."""
     if callable(binding_key):
         raise ListenerError(f"{described(binding_key)}: write @listen('topic'), with the topic to listen to")
 
     def decorate(callback: Callable[P, R_co]) -> Listener[P, R_co]:
-        return Listener(binding_key, callback, queue, retry_delays)
+        return Listener(
+            binding_key,
+            callback,
+            queue,
+            retry_delays,
+            exactly_once=exactly_once,
+            deduplicate=deduplicate,
+            ordered=ordered,
+        )
 
     return decorate
 
@@ -101,6 +125,20 @@ def _check_callback(callback: object) -> None:
         raise ListenerError(f"{described(callback)} is a class; give a function or a bound method")
     if inspect.isgeneratorfunction(callback) or inspect.isasyncgenfunction(callback):
         raise ListenerError(f"{described(callback)} has a yield, so calling it would not run it; use return")
+
+
+def _check_exactly_once(listener: Listener[..., object]) -> None:
+    if not listener.exactly_once:
+        return
+    if listener.deduplicate:
+        raise ListenerError(
+            f"{described(listener.callback)}: exactly_once=True includes deduplicate=True; remove the latter"
+        )
+    if not listener.is_async:
+        raise ListenerError(
+            f"{described(listener.callback)}: exactly_once=True takes an async function, as its transaction "
+            "lives in the event loop; write `async def`, or deduplicate=True for the filter alone"
+        )
 
 
 def _check_names(binding_key: str, queue: str) -> None:

@@ -1,4 +1,4 @@
-"""When a failed message is tried again: retry policies, and `Reject` for "never".
+"""When a failed message is tried again: retry policies, `Retry` for "not now" and `Reject` for "never".
 
 A policy is a ladder with one delay per retry. Each delay that it may ask for is a queue on the broker (a
 tier), so a policy must be able to name all of them in advance: jitter picks among fixed tiers.
@@ -22,6 +22,21 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 class Reject(Exception):  # noqa: N818 — raised on purpose by a listener, it is a verdict and not an error
     """Raised by a listener: this message will never succeed, dead-letter it without another retry."""
+
+
+class Retry(Exception):  # noqa: N818 — as Reject
+    """Raised by a listener: not now, try this message again later.
+
+    It counts as an attempt, and after the last delay of the policy it dead-letters as any exception does.
+    """
+
+    def __init__(self, after: Duration | None = None) -> None:
+        """Wait at least `after`, seconds or a timedelta, as far as the policy has a delay that long."""
+        super().__init__()
+        self.after = None if after is None else duration(after, "Retry: after")
+
+    def __str__(self) -> str:
+        return "try again later" if self.after is None else f"try again after {self.after}"
 
 
 def duration(value: Duration, name: str = "delay") -> timedelta:
@@ -79,12 +94,20 @@ class RetryPolicy:
     ) -> timedelta | None:
         """How long to wait now that `attempt` attempts have failed, the last with `error`.
 
-        None: dead-letter. `pick` chooses among the tiers of a jittered delay, at random by default.
+        None: dead-letter. `pick` chooses among the tiers of a jittered delay, at random by default. A `Retry`
+        is worth a retry whatever `only` says. One with an `after` waits for the shortest of all tiers that is
+        not shorter than that, or for the longest where none is; never longer than a tier, since each is a
+        queue.
         """
         if attempt < 1:
             raise ValueError(f"attempt {attempt}: the first attempt that can fail is 1")
         ladder = self.delays()
-        if attempt > len(ladder) or isinstance(error, Reject) or not isinstance(error, self.only):
+        if attempt > len(ladder) or isinstance(error, Reject):
+            return None
+        if isinstance(error, Retry):
+            if error.after is not None:
+                return _not_shorter(self.tiers(), error.after)
+        elif not isinstance(error, self.only):
             return None
         return (pick or _any_of)(self.fan(ladder[attempt - 1]))
 
@@ -203,6 +226,10 @@ def _ladder(steps: object) -> tuple[timedelta, ...]:
         )
     _retries(len(steps), "retry delays")
     return tuple(duration(step, f"retry delays {steps!r}: delay") for step in steps)
+
+
+def _not_shorter(tiers: Sequence[timedelta], after: timedelta) -> timedelta:
+    return min((tier for tier in tiers if tier >= after), default=max(tiers))
 
 
 def _any_of(tiers: Sequence[timedelta]) -> timedelta:

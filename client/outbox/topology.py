@@ -6,7 +6,7 @@ The names are an interface between processes of different versions and never cha
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,6 +50,9 @@ class Subscription:
     """The topics it receives; at least one."""
     delays: tuple[timedelta, ...]
     """Every delay its retries may take, in order."""
+    ordered: bool = False
+    """Whether one consumer at a time gets its messages, and waits in place for a retry: in a tier a message
+    would be overtaken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def topology(exchange: str, subscriptions: Iterable[Subscription]) -> Topology:
     """What `subscriptions` to `exchange` need, or a `TopologyError` that names what does not fit."""
     check_exchange(exchange)
     merged = _merge(subscriptions)
-    delays = sorted({delay for subscription in merged for delay in subscription.delays})
+    delays = sorted({delay for s in merged if not s.ordered for delay in s.delays})
     tiers = {tier_name(exchange, delay): delay for delay in delays}
     _check_collisions(exchange, merged)
     dlx = dead_letter_exchange(exchange)
@@ -118,7 +121,7 @@ def topology(exchange: str, subscriptions: Iterable[Subscription]) -> Topology:
         queues=(
             *(_dead_letter_queue(s.queue) for s in merged),
             *(_tier_queue(tier, delay) for tier, delay in tiers.items()),
-            *(_listener_queue(s.queue, dlx) for s in merged),
+            *(_listener_queue(s, dlx) for s in merged),
         ),
         bindings=(
             *(Binding(dlx, dead_letter_queue(s.queue), s.queue) for s in merged),
@@ -132,7 +135,7 @@ def subscription(listener: "Listener[..., object]", default: RetryPolicy) -> Sub
     """What `listener` needs, where `default` is the policy of a listener that names none."""
     policy = listener.policy(default)
     delays = tuple(tier for delay in policy.delays() for tier in policy.fan(delay))
-    return Subscription(listener.queue, (listener.binding_key,), delays)
+    return Subscription(listener.queue, (listener.binding_key,), delays, listener.ordered)
 
 
 def dead_letter_exchange(exchange: str) -> str:
@@ -198,6 +201,11 @@ def _merge(subscriptions: Iterable[Subscription]) -> list[Subscription]:
     merged: dict[str, Subscription] = {}
     for subscription in map(_checked, subscriptions):
         other = merged.get(subscription.queue, subscription)
+        if other.ordered != subscription.ordered:
+            raise TopologyError(
+                f"queue {subscription.queue!r} is given twice, once ordered and once not; "
+                "order both or give them queues of their own"
+            )
         if other.delays != subscription.delays:
             raise TopologyError(
                 f"queue {subscription.queue!r} is given twice with different retry delays: "
@@ -205,7 +213,7 @@ def _merge(subscriptions: Iterable[Subscription]) -> list[Subscription]:
                 "give them the same delays or queues of their own"
             )
         keys = tuple(sorted({*other.binding_keys, *subscription.binding_keys}))
-        merged[subscription.queue] = Subscription(subscription.queue, keys, subscription.delays)
+        merged[subscription.queue] = replace(subscription, binding_keys=keys)
     return [merged[queue] for queue in sorted(merged)]
 
 
@@ -222,7 +230,7 @@ def _checked(subscription: Subscription) -> Subscription:
         delays = tuple(duration(delay) for delay in subscription.delays)
     except (TypeError, ValueError) as error:
         raise TopologyError(f"queue {subscription.queue!r}: {error}") from error
-    return Subscription(subscription.queue, keys, delays)
+    return replace(subscription, delays=delays)
 
 
 def _check_collisions(exchange: str, merged: list[Subscription]) -> None:
@@ -247,9 +255,12 @@ _LOSSLESS: dict[str, str | int] = {
 }
 
 
-def _listener_queue(name: str, dlx: str) -> Queue:
+def _listener_queue(subscription: Subscription, dlx: str) -> Queue:
+    name = subscription.queue
     route: dict[str, str | int] = {"x-dead-letter-exchange": dlx, "x-dead-letter-routing-key": name}
-    return _queue(name, _LOSSLESS | route | {"x-delivery-limit": DELIVERY_LIMIT})
+    # Only where it is asked for: a queue's arguments cannot change after it is declared.
+    order: dict[str, str | int] = {"x-single-active-consumer": True} if subscription.ordered else {}
+    return _queue(name, _LOSSLESS | route | order | {"x-delivery-limit": DELIVERY_LIMIT})
 
 
 def _dead_letter_queue(queue: str) -> Queue:

@@ -127,3 +127,28 @@ async def test_a_message_that_is_never_answered_is_dead_lettered_at_the_delivery
 async def test_the_longest_names_are_accepted(channel: AbstractChannel) -> None:
     longest = Subscription("q" * 251, ("k" * 255,), (timedelta(milliseconds=86_399_999),))
     await declare(channel, topology("x" * 110, [longest]))
+
+
+async def test_of_two_consumers_of_an_ordered_queue_only_the_first_gets_messages(
+    connection: AbstractConnection, channel: AbstractChannel
+) -> None:
+    await declare(channel, topology("outbox", [Subscription("shop.ledger", ("paid",), (), ordered=True)]))
+    arrived: asyncio.Queue[tuple[str, AbstractIncomingMessage]] = asyncio.Queue()
+    for name in ("first", "second"):
+        consuming = await connection.channel()
+        await consuming.set_qos(prefetch_count=1)
+        queue = await consuming.get_queue("shop.ledger")
+
+        async def take(message: AbstractIncomingMessage, name: str = name) -> None:
+            await arrived.put((name, message))
+
+        await queue.consume(take)
+    for body in (b"1", b"2", b"3"):
+        await publish(channel, "outbox", "paid", body)
+    taken = []
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        for _ in range(3):
+            name, message = await arrived.get()
+            taken.append((name, message.body))
+            await message.ack()
+    assert taken == [("first", b"1"), ("first", b"2"), ("first", b"3")]

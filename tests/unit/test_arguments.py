@@ -71,6 +71,27 @@ def test_arguments_are_filled_by_name_and_the_other_one_with_the_body() -> None:
     }
 
 
+def test_an_exactly_once_callback_is_given_its_transaction_by_name() -> None:
+    connection, session = object(), object()
+    delivery = Delivery("k", b"1", connection=connection, session=session)
+    by_connection = Arguments.of(lambda user, connection: (user, connection), exactly_once=True)
+    by_session = Arguments.of(lambda session, user: (user, session), exactly_once=True)
+    assert by_connection.resolve(delivery) == {"user": 1, "connection": connection}
+    assert by_session.resolve(delivery) == {"user": 1, "session": session}
+
+
+@pytest.mark.parametrize("name", ["connection", "session", "message_id", "headers"])
+def test_any_other_callback_may_call_its_body_as_it_likes(name: str) -> None:
+    callback = {
+        "connection": lambda connection: connection,
+        "session": lambda session: session,
+        "message_id": lambda message_id: message_id,
+        "headers": lambda headers: headers,
+    }[name]
+    delivery = Delivery("k", b"1", message_id="a", headers={"a": 1}, connection=object(), session=object())
+    assert Arguments.of(callback).resolve(delivery) == {name: 1}
+
+
 def test_only_what_is_named_is_passed() -> None:
     assert Arguments.of(lambda user: user).resolve(Delivery("k", b"1")) == {"user": 1}
 

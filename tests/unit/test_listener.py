@@ -41,6 +41,27 @@ def test_the_decorator_and_the_class_are_equivalent() -> None:
     assert listener.retry_delays == (1, 2)
 
 
+def test_the_decorator_passes_every_option_on() -> None:
+    for option in ("exactly_once", "deduplicate", "ordered"):
+        listener = Listener("k", on_user_async, **{option: True})  # type: ignore[arg-type]
+        assert listen("k", **{option: True})(on_user_async) == listener  # type: ignore[arg-type]
+        assert getattr(listener, option) is True
+        assert listener != Listener("k", on_user_async)
+    plain = Listener("k", on_user_async)
+    assert (plain.exactly_once, plain.deduplicate, plain.ordered) == (False, False, False)
+
+
+def test_options_can_be_combined_where_one_does_not_include_the_other() -> None:
+    Listener("k", on_user_async, exactly_once=True, ordered=True, retry_delays=Constant(1, jitter=0.5))
+    Listener("k", on_user, deduplicate=True, ordered=True)
+
+
+def test_an_exactly_once_listener_is_given_its_transaction() -> None:
+    assert listen("k", exactly_once=True)(with_connection).arguments.context == ("connection",)
+    assert listen("k", exactly_once=True)(with_session).arguments.context == ("session",)
+    assert listen("k", exactly_once=True)(on_user_async).arguments.context == ()
+
+
 def test_a_listener_is_called_like_its_function_and_keeps_its_type() -> None:
     listener = listen("user.created")(on_user)
     assert_type(listener({"id": 7}, routing_key="k"), int)
@@ -113,6 +134,9 @@ async def async_generator(user: object) -> AsyncIterator[object]:
     yield user
 
 
+async def with_connection(user: object, connection: object) -> None: ...
+async def with_session(user: object, session: object) -> None: ...
+async def with_both(user: object, session: object, connection: object) -> None: ...
 def two(user: object, order: object) -> None: ...
 def none() -> None: ...
 
@@ -132,6 +156,22 @@ def none() -> None: ...
         (lambda: Listener("k", on_user, retry_delays=5), ["on_user", "delays 5"]),  # type: ignore[arg-type]
         (lambda: Listener("k", two), ["two", "'user' and 'order'"]),
         (lambda: Listener("k", none), ["none", "no argument takes the body"]),
+        (
+            lambda: Listener("k", on_user_async, exactly_once=True, deduplicate=True),
+            ["on_user_async", "exactly_once=True includes deduplicate=True"],
+        ),
+        (
+            lambda: Listener("k", on_user, exactly_once=True),
+            ["on_user", "`async def`", "deduplicate=True for the filter alone"],
+        ),
+        (
+            lambda: Listener("k", with_both, exactly_once=True),
+            ["with_both", "'connection' and 'session' would be two transactions", "keep the one"],
+        ),
+        (
+            lambda: Listener("k", with_session),
+            ["with_session", "'user' and 'session'", "connection and session take exactly_once=True"],
+        ),
         (lambda: Listener("k", "on_user"), ["'on_user' is not callable"]),  # type: ignore[arg-type]
         (lambda: Listener("k", Handler), ["Handler is a class"]),
         (lambda: Listener("k", generator), ["generator", "has a yield"]),

@@ -1,6 +1,7 @@
 """Retry policies: ladders, tiers, the next delay, and what is refused."""
 
 import math
+import pickle
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -17,6 +18,7 @@ from outbox.retry import (
     Linear,
     NoRetry,
     Reject,
+    Retry,
     RetryPolicy,
     duration,
     policy_of,
@@ -68,6 +70,50 @@ def test_reject_is_never_retried_even_where_it_is_named() -> None:
     policy = Constant(1, only=(Reject, Exception))
     assert policy.next_delay(1, Reject("no such user")) is None
     assert policy.next_delay(1, Hopeless()) is None
+
+
+@pytest.mark.parametrize(
+    ("after", "policy", "expected"),
+    [
+        (None, Delays((1, 10, 60)), 1),
+        (5, Delays((1, 10, 60)), 10),
+        (10, Delays((1, 10, 60)), 10),
+        (10.001, Delays((1, 10, 60)), 60),
+        (timedelta(minutes=1), Delays((1, 10, 60)), 60),
+        (3600, Delays((1, 10, 60)), 60),
+        (0.5, Delays((60, 10, 1)), 1),
+        (9, Delays((10,), jitter=0.2), 10),
+        (11, Delays((10,), jitter=0.2), 12),
+        (5, Delays((1, 10), only=KeyError), 10),
+        (None, Delays((1, 10), only=KeyError), 1),
+        (5, NoRetry(), None),
+        (None, NoRetry(), None),
+    ],
+)
+def test_a_retry_asked_for_takes_the_shortest_tier_that_is_long_enough(
+    after: float | timedelta | None, policy: RetryPolicy, expected: float | None
+) -> None:
+    delay = None if expected is None else timedelta(seconds=expected)
+    assert policy.next_delay(1, Retry(after)) == delay
+
+
+def test_a_retry_asked_for_counts_as_an_attempt() -> None:
+    policy = Delays((1, 10))
+    delays = [policy.next_delay(attempt, Retry(after=5)) for attempt in range(1, 4)]
+    assert delays == [*seconds(10, 10), None]
+    assert [policy.next_delay(attempt, Retry()) for attempt in range(1, 4)] == [*seconds(1, 10), None]
+
+
+def test_a_retry_says_what_it_asks_for_also_in_another_process() -> None:
+    assert str(Retry()) == "try again later"
+    assert str(Retry(90)) == "try again after 0:01:30"
+    assert pickle.loads(pickle.dumps(Retry(after=90))).after == timedelta(seconds=90)  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("after", [0, -1, "10", True, math.nan])
+def test_a_retry_after_what_is_no_delay_is_refused(after: object) -> None:
+    with pytest.raises((TypeError, ValueError), match="Retry: after "):
+        Retry(after=after)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +182,14 @@ def test_every_delay_that_is_ever_asked_for_has_a_tier(policy: RetryPolicy, atte
     delay = policy.next_delay(attempt, RuntimeError())
     assert (delay is None) == (attempt > len(policy.delays()))
     assert delay is None or delay in policy.tiers()
+
+
+@given(policies, st.integers(1, 101), st.floats(0.001, 86400))
+def test_every_retry_that_is_asked_for_has_a_tier(policy: RetryPolicy, attempt: int, after: float) -> None:
+    delay = policy.next_delay(attempt, Retry(after))
+    assert (delay is None) == (attempt > len(policy.delays()))
+    longer = [tier for tier in policy.tiers() if tier >= duration(after)]
+    assert delay is None or delay == min(longer, default=max(policy.tiers()))
 
 
 @given(policies)

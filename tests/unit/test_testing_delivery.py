@@ -7,7 +7,17 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel
 
-from outbox import Emitter, Exponential, Listener, NoRetry, Reject, SyncEmitter, get_tracking_ids, listen
+from outbox import (
+    Emitter,
+    Exponential,
+    Listener,
+    NoRetry,
+    Reject,
+    Retry,
+    SyncEmitter,
+    get_tracking_ids,
+    listen,
+)
 from outbox.arguments import BodyError, ListenerError
 from outbox.testing import Clock, MemoryOutbox, RecordedMessage
 from outbox.topology import TopologyError
@@ -225,6 +235,22 @@ async def test_reject_dead_letters_at_once() -> None:
     await outbox.drain()
     [letter] = outbox.dead_letters
     assert (letter.attempts, str(letter.error)) == (1, "no such user")
+
+
+async def test_a_retry_asked_for_waits_for_the_tier_that_is_long_enough() -> None:
+    @listen("k", queue="q", retry_delays=(1, 10, 60))
+    def not_now(body: object, attempt_count: int) -> None:
+        if attempt_count == 1:
+            raise Retry(after=30)
+
+    clock = Clock()
+    outbox = MemoryOutbox([not_now], clock=clock)
+    emit(outbox, "k")
+    await outbox.drain()
+    assert [retry.due - clock.now for retry in outbox.retrying] == [timedelta(seconds=60)]
+    clock.advance(60)
+    await outbox.drain()
+    assert [handled.attempts for handled in outbox.handled] == [2]
 
 
 async def test_a_body_that_does_not_fit_dead_letters_without_a_call() -> None:

@@ -218,7 +218,10 @@ async def test_without_a_clock_nothing_expires(recorder: Recorder) -> None:
     assert recorder.bodies == ["at once"]
 
 
-async def test_an_expiration_does_not_end_retries() -> None:
+@pytest.mark.parametrize(("expiration", "dead"), [(1.0, [1]), (1.1, []), (None, [])])
+async def test_by_the_clock_no_retry_comes_after_the_expiration(
+    expiration: float | None, dead: list[int]
+) -> None:
     @listen("remind")
     def flaky(body: object, attempt_count: int) -> None:
         if attempt_count == 1:
@@ -226,11 +229,12 @@ async def test_an_expiration_does_not_end_retries() -> None:
 
     clock = Clock()
     outbox = MemoryOutbox([flaky], clock=clock)
-    emit(outbox, "k", expiration=0.5)
+    emit(outbox, "late or not", expiration=expiration)
     await outbox.drain()
+    assert [letter.attempts for letter in outbox.dead_letters] == dead
     clock.advance(1)
     await outbox.drain()
-    assert [handled.attempts for handled in outbox.handled] == [2]
+    assert [handled.attempts for handled in outbox.handled] == ([] if dead else [2])
 
 
 def test_a_clock_stands_still_until_it_is_moved_forward() -> None:

@@ -117,6 +117,33 @@ def test_a_listener_becomes_a_subscription_with_its_own_delays_or_the_default() 
     assert subscription(default, NoRetry()) == Subscription("default", ("user.*",), ())
 
 
+def test_an_ordered_queue_has_one_active_consumer_and_needs_no_tiers() -> None:
+    plain = topology("x", [Subscription("q", ("a",), delays(1))])
+    made = topology("x", [Subscription("q", ("a",), delays(1), ordered=True)])
+    arguments = {queue.name: queue.arguments for queue in made.queues}
+    (expected,) = (queue.arguments for queue in plain.queues if queue.name == "q")
+    assert arguments["q"] == expected | {"x-single-active-consumer": True}
+    assert arguments["q"]["x-single-active-consumer"] is True
+    assert set(arguments) == {"q", "q.dlq"}
+    assert [exchange.name for exchange in made.exchanges] == ["x", "x.dlx"]
+    assert "x-single-active-consumer" not in expected
+
+
+def test_an_ordered_listener_leaves_the_tiers_of_others_alone() -> None:
+    made = topology(
+        "x",
+        [Subscription("p", ("a",), delays(1, 10), ordered=True), Subscription("q", ("a",), delays(10, 60))],
+    )
+    assert [e.name for e in made.exchanges if e.kind == "fanout"] == ["x.delay_10s", "x.delay_60s"]
+
+
+def test_an_ordered_listener_becomes_an_ordered_subscription() -> None:
+    @listen("user.created", queue="own", retry_delays=(1, 2), ordered=True)
+    def own(user: object) -> None: ...
+
+    assert subscription(own, NoRetry()) == Subscription("own", ("user.created",), delays(1, 2), ordered=True)
+
+
 LONG = "q" * 252
 
 
@@ -150,6 +177,11 @@ LONG = "q" * 252
         ),
         (
             "x",
+            [Subscription("q", ("a",), (), ordered=True), Subscription("q", ("b",), ())],
+            ["'q'", "once ordered and once not"],
+        ),
+        (
+            "x",
             [Subscription("q", ("a",), ()), Subscription("q.dlq", ("a",), ())],
             ["'q.dlq'", "dead-letter queue of 'q'"],
         ),
@@ -175,7 +207,9 @@ def test_the_longest_names_that_fit_are_accepted() -> None:
 names = st.text("ab.", min_size=1, max_size=4) | st.text("aZ09-_.:@#,/+ ", min_size=1, max_size=260)
 keys = st.text(min_size=1, max_size=260)
 ladders = st.lists(st.integers(1, 86_400_000).map(lambda n: timedelta(milliseconds=n)), max_size=6).map(tuple)
-subscriptions = st.builds(Subscription, names, st.lists(keys, min_size=1, max_size=4).map(tuple), ladders)
+subscriptions = st.builds(
+    Subscription, names, st.lists(keys, min_size=1, max_size=4).map(tuple), ladders, st.booleans()
+)
 needs_of_all = st.lists(subscriptions, max_size=6)
 
 
@@ -217,7 +251,7 @@ def test_every_queue_that_dead_letters_has_a_route_for_it(exchange: str, needs: 
         route = (arguments["x-dead-letter-exchange"], target, arguments["x-dead-letter-routing-key"])
         assert Binding(*route) in made.bindings
         assert "x-dead-letter-exchange" not in queues[target]
-        for delay in need.delays:
+        for delay in () if need.ordered else need.delays:
             tier = queues[tier_name(exchange, delay)]
             # Through the default exchange, by the message's key: the listener's queue, which exists.
             assert (tier["x-dead-letter-exchange"], tier.get("x-dead-letter-routing-key")) == ("", None)
@@ -244,7 +278,9 @@ def test_every_name_fits_into_an_amqp_short_string(exchange: str, needs: list[Su
 def test_the_tiers_are_the_union_of_all_delays(exchange: str, needs: list[Subscription]) -> None:
     made = made_of(exchange, needs)
     ttls = sorted(q.arguments["x-message-ttl"] for q in made.queues if "x-message-ttl" in q.arguments)
-    assert ttls == sorted({delay // timedelta(milliseconds=1) for s in needs for delay in s.delays})
+    assert ttls == sorted(
+        {delay // timedelta(milliseconds=1) for s in needs if not s.ordered for delay in s.delays}
+    )
     assert len([e for e in made.exchanges if e.kind == "fanout"]) == len(ttls)
 
 

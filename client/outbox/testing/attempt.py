@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outbox.arguments import BodyError, Delivery
 from outbox.history import tracking
 from outbox.listener import Listener
 from outbox.retry import RetryPolicy
 from outbox.testing.records import RecordedMessage
+
+if TYPE_CHECKING:
+    from outbox.testing.session import MemorySession
 
 AnyListener: TypeAlias = Listener[..., Any]
 
@@ -24,32 +27,47 @@ class Attempt:
     """Who gets it."""
     due: datetime
     """When."""
+    deadline: datetime | None = None
+    """When its expiration ends: no retry comes later; None for never."""
     number: int = 1
     """Which attempt of this listener at this message it is."""
 
-    async def run(self) -> Exception | None:
-        """Call the listener, and tell what it raised."""
+    async def run(self, session: "MemorySession") -> Exception | None:
+        """Call the listener, within a transaction of the session if it is for exactly once.
+
+        Tell what it raised.
+        """
         try:
-            arguments = self.listener.arguments.resolve(self._delivery())
-            with tracking(self.message.tracking_ids):
-                result = self.listener.callback(**arguments)
-                if self.listener.is_async:
-                    await result
+            if self.listener.exactly_once:
+                async with session.begin():
+                    await self._call(session)
+                    session.outbox_transaction.check_open()
+            else:
+                await self._call()
         except Exception as error:
             return error
         return None
 
-    def delay(self, error: Exception, default: RetryPolicy) -> timedelta | None:
+    def delay(self, error: Exception, default: RetryPolicy, now: datetime) -> timedelta | None:
         """How long to wait after `error`; None: dead-letter."""
         if isinstance(error, BodyError):
             return None
-        return self.listener.policy(default).next_delay(self.number, error, _without_jitter)
+        delay = self.listener.policy(default).next_delay(self.number, error, _without_jitter)
+        is_too_late = delay is not None and self.deadline is not None and now + delay >= self.deadline
+        return None if is_too_late else delay
 
     def again(self, due: datetime) -> "Attempt":
         """The attempt after this one."""
         return replace(self, due=due, number=self.number + 1)
 
-    def _delivery(self) -> Delivery:
+    async def _call(self, session: "MemorySession | None" = None) -> None:
+        arguments = self.listener.arguments.resolve(self._delivery(session))
+        with tracking(self.message.tracking_ids):
+            result = self.listener.callback(**arguments)
+            if self.listener.is_async:
+                await result
+
+    def _delivery(self, session: "MemorySession | None") -> Delivery:
         return Delivery(
             routing_key=self.message.routing_key,
             body=self.message.raw,
@@ -58,6 +76,10 @@ class Attempt:
             queue_name=self.listener.queue,
             attempt_count=self.number,
             message=self.message,
+            message_id=str(self.message.message_id),
+            headers=self.message.headers,
+            connection=session,
+            session=session,
         )
 
 

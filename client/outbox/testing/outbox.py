@@ -2,14 +2,17 @@
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from outbox.retry import Duration, RetryPolicy, policy_of
 from outbox.testing import loop
 from outbox.testing.agenda import Agenda, Item
 from outbox.testing.attempt import AnyListener, Attempt
 from outbox.testing.clock import AtOnce, Clock, Time
+from outbox.testing.order import Order
 from outbox.testing.queues import Queues
 from outbox.testing.records import DeadLetter, Handled, RecordedMessage, Retry
 from outbox.testing.session import MemorySession, SyncMemorySession
@@ -35,14 +38,22 @@ class MemoryOutbox:
         *,
         retry_delays: RetryPolicy | Sequence[Duration] = (1, 10, 60, 300),
         clock: Clock | None = None,
+        around: Callable[[], Any] | None = None,
     ) -> None:
-        """Take the listeners to deliver to; `retry_delays` are for those that have none of their own."""
+        """Take the listeners to deliver to; `retry_delays` are for those that have none of their own.
+
+        A listener for exactly once is given a session of this outbox as its `connection` or `session`, around
+        what `around` makes, if given: a mock with what else the listener calls on it.
+        """
         self._time: Time = clock or AtOnce()
         self._policy = policy_of(retry_delays)
         self._queues = Queues(listeners, self._policy)
         self._agenda = Agenda(self._time)
         self._table = MemoryTable(self._agenda, self._time)
         self._ready: deque[Attempt] = deque()
+        self._order = Order()
+        self._around = around
+        self._noted: set[tuple[str, UUID]] = set()
         self._draining = False
         self.handled: list[Handled] = []
         """What listeners took, in this order."""
@@ -52,6 +63,8 @@ class MemoryOutbox:
         """What waited longer than its `expiration` by the clock; without a clock nothing does."""
         self.unroutable: list[RecordedMessage] = []
         """What no listener's binding key matched."""
+        self.duplicates: list[RecordedMessage] = []
+        """What was delivered again to a listener that is called once, and so was not called."""
 
     @property
     def messages(self) -> list[RecordedMessage]:
@@ -73,6 +86,15 @@ class MemoryOutbox:
             Retry(attempt.message, attempt.listener.queue, attempt.number - 1, attempt.due)
             for attempt in self._agenda.attempts()
         ]
+
+    @property
+    def held(self) -> list[RecordedMessage]:
+        """What waits in the queue of an ordered listener behind a message that failed."""
+        return self._order.held
+
+    def redeliver(self, message: RecordedMessage) -> None:
+        """Have the next `drain` deliver a message once more, as a broker does after a worker died."""
+        self._ready.extend(self._route(Pending(message, self._time.now)))
 
     def session(self, around: Any = None) -> MemorySession:
         """A session for `Emitter`; `around` has what else the code under test calls on it, as a mock does."""
@@ -106,12 +128,15 @@ class MemoryOutbox:
         self._draining = True
 
     def _next(self) -> Attempt | None:
-        while not self._ready:
+        while True:
+            while self._ready:
+                attempt = self._ready.popleft()
+                if self._order.admits(attempt):
+                    return attempt
             item = self._agenda.next()
             if item is None:
                 return None
             self._ready.extend(self._attempts(item))
-        return self._ready.popleft()
 
     def _attempts(self, item: Item) -> list[Attempt]:
         if isinstance(item, Attempt):
@@ -127,14 +152,20 @@ class MemoryOutbox:
         listeners = self._queues.bound_to(message.routing_key)
         if not listeners:
             self.unroutable.append(message)
-        return [Attempt(message, listener, message.due) for listener in listeners]
+        deadline = self._deadline(pending)
+        return [Attempt(message, listener, message.due, deadline) for listener in listeners]
+
+    def _deadline(self, pending: Pending) -> datetime | None:
+        """When its expiration ends; without a clock it never does."""
+        expiration = pending.message.expiration
+        if expiration is None or not isinstance(self._time, Clock):
+            return None
+        return pending.since + expiration
 
     def _has_expired(self, pending: Pending) -> bool:
         """Whether it is too late; never at the moment it is due, not even with an expiration of 0."""
-        expiration = pending.message.expiration
-        if expiration is None or not isinstance(self._time, Clock):
-            return False
-        return self._time.now > pending.since and self._time.now - pending.since >= expiration
+        deadline = self._deadline(pending)
+        return deadline is not None and self._time.now > pending.since and self._time.now >= deadline
 
     def _check_limit(self, attempt: Attempt, deliveries: int, limit: int) -> None:
         if deliveries < limit:
@@ -148,15 +179,31 @@ class MemoryOutbox:
 
     async def _deliver(self, attempt: Attempt) -> None:
         with self._time.at(attempt.due):
-            error = await attempt.run()
+            if self._is_duplicate(attempt):
+                self.duplicates.append(attempt.message)
+                return
+            error = await attempt.run(self.session(self._around() if self._around else None))
             if error is None:
-                self.handled.append(Handled(attempt.message, attempt.listener.queue, attempt.number))
+                self._done(attempt)
             else:
                 self._fail(attempt, error)
 
+    def _is_duplicate(self, attempt: Attempt) -> bool:
+        listener = attempt.listener
+        is_noted = (listener.queue, attempt.message.message_id) in self._noted
+        return is_noted and (listener.exactly_once or listener.deduplicate)
+
+    def _done(self, attempt: Attempt) -> None:
+        self._noted.add((attempt.listener.queue, attempt.message.message_id))
+        self.handled.append(Handled(attempt.message, attempt.listener.queue, attempt.number))
+        self._release(attempt)
+
+    def _release(self, attempt: Attempt) -> None:
+        self._ready.extendleft(reversed(self._order.release(attempt, self._time.now)))
+
     def _fail(self, attempt: Attempt, error: Exception) -> None:
         queue, message = attempt.listener.queue, attempt.message
-        delay = attempt.delay(error, self._policy)
+        delay = attempt.delay(error, self._policy, self._time.now)
         _log.warning(
             "%s: attempt %d at %s %s failed, %s",
             queue,
@@ -168,6 +215,8 @@ class MemoryOutbox:
         )
         if delay is None:
             self.dead_letters.append(DeadLetter(message, queue, error, attempt.number))
+            self._release(attempt)
         else:
+            self._order.hold(attempt)
             again = attempt.again(self._time.now + delay)
             self._agenda.add(again.due, again)

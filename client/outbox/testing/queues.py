@@ -44,7 +44,7 @@ def _check(listener: object) -> None:
 
 def _check_sharing(queue: str, sharing: list[AnyListener]) -> None:
     # One function may have several topics. Of two functions each would get some of the other's messages.
-    if any(listener.callback != sharing[0].callback for listener in sharing):
+    if len({(one.callback, one.exactly_once, one.deduplicate) for one in sharing}) > 1:
         keys = " and ".join(repr(listener.binding_key) for listener in sharing)
         raise ValueError(
             f"queue {queue!r} has different listeners, for {keys}; name one of them: @listen(…, queue='…')"

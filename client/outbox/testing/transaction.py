@@ -66,6 +66,14 @@ class Transaction:
     def leave(self) -> None:
         self._blocks = max(self._blocks - 1, 0)
 
+    def check_open(self) -> None:
+        """Raise a RuntimeError where a listener has ended the block that it runs in."""
+        if not self._blocks:
+            raise RuntimeError(
+                "the listener has ended its transaction itself, and what it did is not one with its message; "
+                "leave commit and rollback to the worker"
+            )
+
     def rollback_to(self, scope: Scope) -> None:
         del self._changes[scope.changes :]
 
