@@ -1,18 +1,25 @@
 """Publishing a whole batch in one write, awaiting one future."""
 
 import asyncio
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiormq.abc import AbstractChannel
-from pamqp import commands
-from pamqp.header import ContentHeader
 
 from outbox_core import aiormq_internals
 from outbox_core.broker_errors import PublishTimeoutError, lost, timed_out
 from outbox_core.confirms import Confirms
-from outbox_core.frames import EncodingError, publish_frames
-from outbox_core.publisher import CONFIRMED, NACKED, Message, Outcome, Returned, Unencodable
+from outbox_core.contents import RETURN, Contents
+from outbox_core.deliveries import returned_of
+from outbox_core.frames import publish_frames
+from outbox_core.header_tables import EncodingError
+from outbox_core.inflow import METHOD
+from outbox_core.publisher import CONFIRMED, NACKED, Message, Outcome, Unencodable
+
+_ACK, _NACK = struct.pack(">HH", 60, 80), struct.pack(">HH", 60, 120)
+_tag_and_bits = struct.Struct(">4xQB").unpack_from
+_MULTIPLE = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,15 +50,18 @@ class BatchPublisher:
         self._confirms = Confirms()
         self._sending = asyncio.Lock()
         self._waiting: set[_Waiting] = set()
+        self._is_ending = False
         self._is_lost = False
         self._lost_because: BaseException | None = None
-        aiormq_internals.take_over_confirms(channel, self._on_confirm, self._on_return)
+        self._returns = Contents(RETURN, self._on_content)
+        if not aiormq_internals.attach(channel, self):
+            aiormq_internals.take_over_confirms(channel, self._on_confirm, self._confirms.note_return)
         channel.closing.add_done_callback(self._on_closed)
 
     @property
     def is_usable(self) -> bool:
         """Whether `publish` may still succeed."""
-        return not self._is_lost and not self._channel.is_closed
+        return not (self._is_lost or self._is_ending or self._channel.is_closed)
 
     async def publish(self, exchange: str, messages: Sequence[Message], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - the deadline is part of the outcome
         """See `Publisher.publish`."""
@@ -74,6 +84,18 @@ class BatchPublisher:
         """Have the broker close the channel, without waiting until it has."""
         self._lose(None)
         aiormq_internals.abandon(self._channel)
+
+    def take(self, kind: int, payload: bytes) -> bool:
+        """A frame of the channel, from the connection's reader: False where it answers no message."""
+        if kind == METHOD and (method := payload[:4]) in (_ACK, _NACK):
+            tag, bits = _tag_and_bits(payload)
+            self._on_confirm(tag, bits & _MULTIPLE != 0, method == _ACK)
+            return True
+        return self._returns.take(kind, payload)
+
+    def end(self) -> None:
+        """The broker closes the channel, or has: what is written on it now would cost the connection."""
+        self._is_ending = True
 
     def _encode(self, exchange: str, messages: Sequence[Message]) -> tuple[bytes, dict[int, Outcome]]:
         """The frames of all messages, and those that have none, by index."""
@@ -102,13 +124,11 @@ class BatchPublisher:
             self._waiting.remove(waiting)
         return batch.outcomes()
 
-    def _on_confirm(self, frame: commands.Basic.Ack | commands.Basic.Nack) -> None:
-        answer = CONFIRMED if isinstance(frame, commands.Basic.Ack) else NACKED
-        self._confirms.answer(frame.delivery_tag or 0, multiple=frame.multiple, answer=answer)
+    def _on_confirm(self, tag: int, multiple: bool, is_ack: bool) -> None:
+        self._confirms.answer(tag, multiple=multiple, answer=CONFIRMED if is_ack else NACKED)
 
-    def _on_return(self, frame: commands.Basic.Return, header: ContentHeader) -> None:
-        returned = Returned(frame.reply_code or 0, frame.reply_text or "")
-        self._confirms.note_return(header.properties.message_id or "", frame.routing_key or "", returned)
+    def _on_content(self, method: bytes, header: bytes, _: bytes) -> None:
+        self._confirms.note_return(*returned_of(method, header))
 
     def _on_closed(self, closing: "asyncio.Future[object]") -> None:
         self._lose(None if closing.cancelled() else closing.exception())

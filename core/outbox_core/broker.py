@@ -6,9 +6,7 @@ a connection lost here is lost with all of its channels, and whoever had one ask
 
 import asyncio
 import random
-import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -18,22 +16,25 @@ import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractRobustConnection
 from aiormq.abc import AbstractChannel
 from aiormq.abc import AbstractConnection as Transport
-from aiormq.exceptions import AMQPError, ChannelNotFoundEntity, ChannelPreconditionFailed
+from aiormq.exceptions import AMQPError
 
+from outbox.topology import Topology
 from outbox_core import aiormq_internals
+from outbox_core.batch_consumer import BatchConsumer
 from outbox_core.batch_publisher import BatchPublisher
 from outbox_core.broker_address import BrokerAddress
 from outbox_core.broker_errors import (
     BrokerLostError,
     ConnectError,
-    ExchangeConflictError,
     UnreachableError,
     broker_words,
-    exchange_missing,
-    lost,
+    lost_consumer,
 )
 from outbox_core.broker_handshake import OwnConnection, open_connection
+from outbox_core.consumer import Consumer, OnMessage
+from outbox_core.plain_consumer import PlainConsumer
 from outbox_core.plain_publisher import PlainPublisher
+from outbox_core.provisioning import Provisioning
 from outbox_core.publisher import Publisher
 
 _FIRST_DELAY_SECONDS = 0.1
@@ -62,18 +63,19 @@ class Broker:
         url: str | None = None,
         *,
         connection: AbstractConnection | None = None,
-        name: str | None = None,
+        name: str,
         heartbeat_seconds: int = 10,
         connect_timeout_seconds: float = 5.0,
         on_change: Callable[[BrokerState], None] | None = None,
     ) -> None:
+        """Describe the broker; `name` is what its list of connections shows us as."""
         if (url is None) == (connection is None):
             raise TypeError("Broker: give either a URL or a connection")
         self.address = BrokerAddress.parse(url if url is not None else str(getattr(connection, "url", "")))
         self.state = BrokerState(is_connected=False)
         self._url = url or ""
         self._given = connection
-        self._name = name or f"outbox-relay@{socket.gethostname()}"
+        self._name = name
         self._heartbeat_seconds = heartbeat_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
         self._on_change = on_change
@@ -145,18 +147,60 @@ class Broker:
         `max_message_size` bytes is not sent but `Unencodable`.
         """
         if plain:
-            return PlainPublisher(await self._plain_channel(), max_message_size)
-        return BatchPublisher(await self._channel(), max_message_size)
+            return PlainPublisher(await self._plain_channel(confirms=True), max_message_size)
+        return BatchPublisher(await self._channel(confirms=True), max_message_size)
 
-    async def declare_exchange(self, name: str) -> None:
-        """Make the durable topic exchange `name`, if it is not there."""
-        async with self._calling(name) as channel:
-            await channel.exchange_declare(name, exchange_type="topic", durable=True, timeout=_CALL_SECONDS)
+    async def consumer(
+        self, queue: str, prefetch_count: int, on_message: OnMessage, *, plain: bool = False
+    ) -> Consumer:
+        """A channel of its own on which the messages of `queue` arrive; close it with `aclose`.
 
-    async def check_exchange(self, name: str) -> None:
-        """Raise an `ExchangeMissingError` where `name` does not exist, without the right to make it."""
-        async with self._calling(name) as channel:
-            await channel.exchange_declare(name, passive=True, timeout=_CALL_SECONDS)
+        At most `prefetch_count` are unsettled at a time. `plain` takes the slower one that knows nothing of
+        aiormq's insides, which a given connection always has. Raises `QueueMissingError`,
+        `AccessRefusedError`, or another `BrokerLostError`.
+        """
+        consumer: PlainConsumer | BatchConsumer
+        if plain or self._given:
+            consumer = PlainConsumer(await self._plain_channel(confirms=False), queue, on_message)
+        else:
+            consumer = BatchConsumer(await self._channel(), queue, on_message)
+        try:
+            await consumer.start(prefetch_count)
+        except BaseException:
+            await consumer.aclose()
+            raise
+        return consumer
+
+    async def declare(self, topology: Topology) -> None:
+        """Make all of `topology` that is not there, in its order.
+
+        Raises `TopologyConflictError` where something else has a name in it, and `TopologyMissingError` where
+        something is missing that the user may not make.
+        """
+        provisioning = Provisioning(self._channel)
+        try:
+            await provisioning.declare(topology)
+        finally:
+            provisioning.close()
+
+    async def check(self, topology: Topology) -> None:
+        """Raise a `TopologyMissingError` that names all that is missing, without the right to make it."""
+        provisioning = Provisioning(self._channel)
+        try:
+            await provisioning.check(topology)
+        finally:
+            provisioning.close()
+
+    async def depth(self, queue: str) -> int:
+        """How many messages of `queue` are waiting; a `QueueMissingError` where it does not exist."""
+        channel = await self._channel()
+        try:
+            declared = await channel.queue_declare(queue, passive=True, timeout=_CALL_SECONDS)
+        except (AMQPError, RuntimeError, OSError) as error:
+            raise lost_consumer(error, queue) from None
+        finally:
+            aiormq_internals.abandon(channel)
+        return declared.message_count or 0
 
     async def _reconnect(self) -> None:
         delay_seconds = _FIRST_DELAY_SECONDS
@@ -219,22 +263,22 @@ class Broker:
         if self._on_change:
             self._on_change(state)
 
-    async def _channel(self) -> AbstractChannel:
+    async def _channel(self, *, confirms: bool = False) -> AbstractChannel:
         transport = self._transport
         if transport is None:
             raise self._not_connected()
         try:
             async with asyncio.timeout(_CALL_SECONDS):
                 # Its default of 10 frames would switch tasks once for every 10 confirms.
-                return await transport.channel(publisher_confirms=True, frame_buffer_size=0)
+                return await transport.channel(publisher_confirms=confirms, frame_buffer_size=0)
         except (AMQPError, RuntimeError, OSError) as error:
             raise self._no_channel(error) from None
 
-    async def _plain_channel(self) -> aio_pika.Channel:
+    async def _plain_channel(self, *, confirms: bool) -> aio_pika.Channel:
         if self._transport is None or self._connection is None:
             raise self._not_connected()
         # Not `connection.channel()`: that of a robust connection would come back behind our back.
-        channel = aio_pika.Channel(self._connection, publisher_confirms=True, on_return_raises=True)
+        channel = aio_pika.Channel(self._connection, publisher_confirms=confirms, on_return_raises=confirms)
         try:
             async with asyncio.timeout(_CALL_SECONDS):
                 await channel.initialize()
@@ -247,24 +291,6 @@ class Broker:
 
     def _no_channel(self, error: BaseException) -> BrokerLostError:
         return BrokerLostError(f"{self.address}: could not open a channel: {broker_words(error)}")
-
-    @asynccontextmanager
-    async def _calling(self, exchange: str) -> AsyncIterator[AbstractChannel]:
-        """A channel for one call that concerns `exchange`: the broker closes it where the call fails."""
-        channel = await self._channel()
-        try:
-            yield channel
-        except ChannelNotFoundEntity:
-            raise exchange_missing(exchange) from None
-        except ChannelPreconditionFailed as error:
-            raise ExchangeConflictError(
-                f'exchange "{exchange}" exists as something else ({broker_words(error)}); '
-                "delete it or choose another name"
-            ) from None
-        except (AMQPError, RuntimeError, OSError) as error:
-            raise lost(error, exchange) from None
-        finally:
-            aiormq_internals.abandon(channel)
 
 
 def _set(event: asyncio.Event, *, to: bool) -> None:

@@ -35,8 +35,20 @@ class ExchangeMissingError(BrokerLostError):
     """The exchange does not exist."""
 
 
-class ExchangeConflictError(BrokerLostError):
-    """The exchange exists as something else than was declared."""
+class QueueMissingError(BrokerLostError):
+    """The queue does not exist."""
+
+
+class ConsumerCancelledError(BrokerLostError):
+    """The broker has ended a consumer, as it does when the queue is deleted or its leader moves."""
+
+
+class TopologyMissingError(BrokerLostError):
+    """Exchanges or queues do not exist, and are not to be made by us."""
+
+
+class TopologyConflictError(BrokerLostError):
+    """An exchange or a queue exists as something else than was declared."""
 
 
 class AccessRefusedError(BrokerLostError):
@@ -83,6 +95,34 @@ def exchange_missing(exchange: str) -> ExchangeMissingError:
         f'exchange "{exchange}" does not exist; declare it as a durable topic exchange '
         "(an OutboxRelay resource or a self-declaring relay does), or correct the name"
     )
+
+
+def lost_consumer(cause: BaseException | None, queue: str) -> BrokerLostError:
+    """The error of a consumer of `queue` whose channel closed because of `cause`."""
+    text = broker_words(cause)
+    match cause:
+        case ChannelNotFoundEntity():
+            return QueueMissingError(
+                f'queue "{queue}" is not there ({text}); declare it '
+                "(an OutboxListener resource or a self-declaring worker does), or correct the name"
+            )
+        case ChannelAccessRefused():
+            return AccessRefusedError(f'queue "{queue}": {text}; give the user this permission')
+        case _:
+            return BrokerLostError(f'queue "{queue}": the channel to the broker is gone: {text}')
+
+
+def consumer_cancelled(queue: str) -> ConsumerCancelledError:
+    """The error that names the queue and why this happens."""
+    return ConsumerCancelledError(
+        f'queue "{queue}": the broker has ended the consumer: the queue was deleted, or its leader is gone; '
+        "consume it again, and declare it where it is missing"
+    )
+
+
+def closed_by_us(queue: str) -> BrokerLostError:
+    """The error of a consumer after its `aclose`."""
+    return BrokerLostError(f'queue "{queue}": the consumer was closed by us')
 
 
 def timed_out(exchange: str, count: int, timeout_seconds: float) -> str:

@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 import aio_pika
+from aio_pika.abc import UnderlayConnection
 from aio_pika.exceptions import AMQPError
+from aiormq.abc import AbstractConnection
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from aiormq.exceptions import ProbableAuthenticationError
 from yarl import URL
@@ -21,12 +23,19 @@ from outbox_core.broker_errors import (
 
 
 class OwnConnection(aio_pika.Connection):
-    """An aio-pika connection whose socket can be cut off."""
+    """An aio-pika connection that reads in bulk, and whose socket can be cut off."""
 
     def __init__(self, url: URL, name: str) -> None:
         super().__init__(url, client_properties={"connection_name": name})
         self._socket = _Socket()
         self.kwargs["transport_factory"] = self._socket
+
+    async def connect(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aio-pika's signature
+        """Open it, as aio-pika does with a connection of aiormq's own."""
+        self.transport = await _Underlay.connect(
+            self.url, self._on_connection_close, timeout=timeout, **self.kwargs
+        )
+        await self._on_connected()
 
     async def close_within(self, seconds: float) -> None:
         """Say goodbye to the broker, and cut off one that does not answer.
@@ -38,6 +47,23 @@ class OwnConnection(aio_pika.Connection):
             await self.close()
         finally:
             cut_off.cancel()
+
+
+class _Underlay(UnderlayConnection):
+    """What aio-pika keeps of an aiormq connection, with the kind that reads in bulk."""
+
+    @classmethod
+    async def make_connection(
+        cls,
+        url: URL,
+        timeout: float | None = None,  # noqa: ASYNC109 - aio-pika's signature
+        **options: Any,
+    ) -> AbstractConnection:
+        connection = aiormq_internals.BulkConnection(url, **options)
+        async with asyncio.timeout(timeout):
+            await connection.connect()
+        await connection.ready()
+        return connection
 
 
 class _Socket(TransportFactory):

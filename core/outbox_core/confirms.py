@@ -80,7 +80,7 @@ class Batch:
         """
         if not self._places:
             for index, message in enumerate(self.messages):
-                self._places.setdefault((message.message_id, message.routing_key), []).append(index)
+                self._places.setdefault((message.message_id or "", message.routing_key), []).append(index)
         for index in self._places.get((message_id, routing_key), ()):
             self._returns[index] = returned
 

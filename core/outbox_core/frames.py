@@ -1,24 +1,26 @@
-"""AMQP 0-9-1 frames of a published message as bytes.
+"""AMQP 0-9-1 frames that we send, as bytes: published messages and answers to deliveries.
 
 Pure. Written by hand because every message passes through here, and pamqp's `marshal` takes several times as
 long. What repeats between messages is kept: the method frame of a routing key, content types, header names.
 """
 
-import math
 import struct
-from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from outbox_core.publisher import Message
+from outbox_core.header_tables import EncodingError, encode_short, encode_table
+from outbox_core.publisher import Message, RareProperties
 
 LONGEST_EXPIRATION_MS = 2**32 - 1
 """RabbitMQ closes the channel over a longer one, and with it everything else that is under way."""
 
 _METHOD, _HEADER, _BODY = 1, 2, 3
-_BASIC, _PUBLISH = 60, 40
+_BASIC, _PUBLISH, _ACK, _NACK = 60, 40, 80, 120
+_ANSWER_SIZE = 13
+_MULTIPLE, _REQUEUE = 1, 2
 _MANDATORY = b"\x01"
 _PERSISTENT = b"\x02"
-_END = b"\xce"
+_END_OCTET = 0xCE
+_END = bytes((_END_OCTET,))
 _FRAME_OVERHEAD = 8
 
 _CONTENT_TYPE_FLAG, _HEADERS_FLAG, _EXPIRATION_FLAG = 1 << 15, 1 << 13, 1 << 8
@@ -27,16 +29,10 @@ _ALWAYS_FLAGS = 1 << 12 | 1 << 7 | 1 << 6  # delivery mode, message id, timestam
 _FRAME_START = struct.Struct(">BHI")
 _HEADER_START = struct.Struct(">BHIHHQH")
 _HEADER_FIXED_SIZE = _HEADER_START.size - _FRAME_START.size
-_UNSIGNED = struct.Struct(">I")
-_COUNTED = struct.Struct(">cI")
 _LONG_LONG = struct.Struct(">Q")
-_INTEGER = struct.Struct(">cq")
-_DOUBLE = struct.Struct(">cd")
-_SHORT_LENGTHS = tuple(bytes((length,)) for length in range(256))
-
-
-class EncodingError(ValueError):
-    """A message that cannot be put on the wire; the text names the part of it and what is wrong."""
+_OCTET = struct.Struct(">B")
+_ANSWER = struct.Struct(">BHIHHQBB")
+_NOTHING_RARE = RareProperties()
 
 
 def publish_frames(
@@ -76,6 +72,20 @@ def publish_frames(
     return b"".join(parts)
 
 
+def ack_frame(channel_number: int, tag: int, *, multiple: bool) -> bytes:
+    """`basic.ack` of one delivery, or of all up to this one."""
+    return _ANSWER.pack(
+        _METHOD, channel_number, _ANSWER_SIZE, _BASIC, _ACK, tag, _MULTIPLE if multiple else 0, _END_OCTET
+    )
+
+
+def nack_frame(channel_number: int, tag: int, *, requeue: bool) -> bytes:
+    """`basic.nack` of one delivery, which goes back to its queue or on to the dead letters."""
+    return _ANSWER.pack(
+        _METHOD, channel_number, _ANSWER_SIZE, _BASIC, _NACK, tag, _REQUEUE if requeue else 0, _END_OCTET
+    )
+
+
 def _append_chunks(parts: list[bytes], channel_number: int, body: bytes, longest: int) -> None:
     for start in range(0, len(body), longest):
         chunk = body[start : start + longest]
@@ -84,13 +94,16 @@ def _append_chunks(parts: list[bytes], channel_number: int, body: bytes, longest
 
 @lru_cache(maxsize=4096)
 def _publish_frame(channel_number: int, exchange: str, routing_key: str) -> bytes:
-    arguments = _short("the exchange", exchange) + _short("the routing key", routing_key)
+    arguments = encode_short("the exchange", exchange) + encode_short("the routing key", routing_key)
     payload = struct.pack(">HHH", _BASIC, _PUBLISH, 0) + arguments + _MANDATORY
     return _FRAME_START.pack(_METHOD, channel_number, len(payload)) + payload + _END
 
 
 def _properties(message: Message) -> tuple[int, bytes]:
     """The property flags and the list of those that are set, in the order of the flags."""
+    message_id, timestamp = message.message_id, message.timestamp
+    if message_id is None or timestamp is None or message.rare is not None:
+        return _foreign_properties(message)
     flags = _ALWAYS_FLAGS
     content_type = headers = expiration = b""
     if message.content_type is not None:
@@ -98,19 +111,58 @@ def _properties(message: Message) -> tuple[int, bytes]:
         content_type = _content_type(message.content_type)
     if message.headers:
         flags |= _HEADERS_FLAG
-        headers = _headers(message.headers)
+        headers = encode_table(message.headers)
     if message.expiration_ms is not None:
         flags |= _EXPIRATION_FLAG
         expiration = _expiration(message.expiration_ms)
-    message_id = _short("the message id", message.message_id)
     return flags, b"".join(
-        (content_type, headers, _PERSISTENT, expiration, message_id, _timestamp(message.timestamp))
+        (
+            content_type,
+            headers,
+            _PERSISTENT,
+            expiration,
+            encode_short("the message id", message_id),
+            _timestamp(timestamp),
+        )
     )
+
+
+def _foreign_properties(message: Message) -> tuple[int, bytes]:
+    """The same of a message that may have any property, or none."""
+    rare = message.rare or _NOTHING_RARE
+    properties = (
+        (1 << 15, _text("the content type", message.content_type)),
+        (1 << 14, _text("the content encoding", rare.content_encoding)),
+        (1 << 13, encode_table(message.headers) if message.headers else None),
+        (1 << 12, _PERSISTENT),
+        (1 << 11, None if rare.priority is None else _priority(rare.priority)),
+        (1 << 10, _text("the correlation id", rare.correlation_id)),
+        (1 << 9, _text("the reply address", rare.reply_to)),
+        (1 << 8, None if message.expiration_ms is None else _expiration(message.expiration_ms)),
+        (1 << 7, _text("the message id", message.message_id)),
+        (1 << 6, None if message.timestamp is None else _timestamp(message.timestamp)),
+        (1 << 5, _text("the type", rare.type)),
+        (1 << 3, _text("the application id", rare.app_id)),
+        (1 << 2, _text("the cluster id", rare.cluster_id)),
+    )
+    present = [(flag, raw) for flag, raw in properties if raw is not None]
+    return sum(flag for flag, _ in present), b"".join(raw for _, raw in present)
+
+
+def _text(subject: str, value: str | None) -> bytes | None:
+    return None if value is None else encode_short(subject, value)
+
+
+def _priority(value: int) -> bytes:
+    try:
+        return _OCTET.pack(value)
+    except struct.error:
+        raise EncodingError(f"the priority {value!r} is not between 0 and 255") from None
 
 
 @lru_cache(maxsize=256)
 def _content_type(value: str) -> bytes:
-    return _short("the content type", value)
+    return encode_short("the content type", value)
 
 
 def _expiration(milliseconds: int) -> bytes:
@@ -118,7 +170,7 @@ def _expiration(milliseconds: int) -> bytes:
         raise EncodingError(
             f"the expiration of {milliseconds} ms is not between 0 and {LONGEST_EXPIRATION_MS} (49 days)"
         )
-    return _short("the expiration", str(milliseconds))
+    return encode_short("the expiration", str(milliseconds))
 
 
 def _timestamp(seconds: int) -> bytes:
@@ -126,102 +178,3 @@ def _timestamp(seconds: int) -> bytes:
         return _LONG_LONG.pack(seconds)
     except struct.error:
         raise EncodingError(f"the timestamp {seconds!r} is not a number of seconds since 1970") from None
-
-
-def _short(subject: str, value: str) -> bytes:
-    """A text of at most 255 bytes, after its length."""
-    try:
-        raw = value.encode()
-        return _SHORT_LENGTHS[len(raw)] + raw
-    except IndexError:
-        raise EncodingError(f"{subject} is {len(raw)} bytes long and AMQP takes 255; shorten it") from None
-    except UnicodeEncodeError:
-        raise EncodingError(f"{subject} {value!r} is not text that UTF-8 can hold") from None
-
-
-def _headers(headers: Mapping[str, object]) -> bytes:
-    """The header table, or an error that names the header at fault, also where it is deep inside of one."""
-    fields = []
-    for name, value in headers.items():
-        try:
-            fields.append(_name(name) + _value(value))
-        except EncodingError as error:
-            raise EncodingError(f"header {name!r:.80}: {error}") from None
-        except RecursionError:
-            raise EncodingError(f"header {name!r:.80}: it is nested too deeply") from None
-    table = b"".join(fields)
-    return _UNSIGNED.pack(len(table)) + table
-
-
-@lru_cache(maxsize=1024)
-def _name(name: str) -> bytes:
-    if not isinstance(name, str):
-        raise EncodingError("a header's name must be text")
-    return _short("the name", name)
-
-
-def _value(value: object) -> bytes:
-    return (_ENCODERS.get(type(value)) or _encoder(value))(value)
-
-
-def _encoder(value: object) -> Callable[..., bytes]:
-    """That of the class which `value` inherits from."""
-    for kind, encode in _ENCODERS.items():
-        if isinstance(value, kind):
-            return encode
-    raise EncodingError(
-        f"a {type(value).__name__} cannot be in a header; "
-        "use text, a number, a boolean, None, a list or a dictionary"
-    )
-
-
-def _text(value: str) -> bytes:
-    try:
-        raw = value.encode()
-    except UnicodeEncodeError:
-        raise EncodingError("it is not text that UTF-8 can hold") from None
-    return _COUNTED.pack(b"S", len(raw)) + raw
-
-
-def _boolean(value: bool) -> bytes:
-    return b"t\x01" if value else b"t\x00"
-
-
-def _integer(value: int) -> bytes:
-    try:
-        return _INTEGER.pack(b"l", value)
-    except struct.error:
-        raise EncodingError("the number is larger than 64 bits; pass it as text") from None
-
-
-def _float(value: float) -> bytes:
-    # RabbitMQ's parser takes neither for a number, and closes the connection.
-    if not math.isfinite(value):
-        raise EncodingError(f"{value} is not a number that the broker takes; pass it as text")
-    return _DOUBLE.pack(b"d", value)
-
-
-def _nothing(_: None) -> bytes:
-    return b"V"
-
-
-def _list(values: list[object]) -> bytes:
-    items = b"".join(map(_value, values))
-    return _COUNTED.pack(b"A", len(items)) + items
-
-
-def _table(table: Mapping[str, object]) -> bytes:
-    fields = b"".join([_name(name) + _value(value) for name, value in table.items()])
-    return _COUNTED.pack(b"F", len(fields)) + fields
-
-
-# A boolean is an int too: the order matters to `_encoder`.
-_ENCODERS: Mapping[type, Callable[..., bytes]] = {
-    str: _text,
-    bool: _boolean,
-    int: _integer,
-    float: _float,
-    type(None): _nothing,
-    list: _list,
-    dict: _table,
-}

@@ -38,6 +38,9 @@ def configure(level: str = "INFO", format: Format = "text") -> None:  # noqa: A0
         root.removeHandler(earlier)
     root.addHandler(handler)
     root.setLevel(levels[level.upper()])
+    # It has a line of its own, at times with a traceback, for each lost connection and each try to come back.
+    # Whoever uses it here says the same in words of its own.
+    logging.getLogger("aiormq").setLevel(logging.NOTSET if level.upper() == "DEBUG" else logging.CRITICAL)
 
 
 def event(log: logging.Logger, level: int, message: str, /, **fields: object) -> None:

@@ -12,16 +12,18 @@ from pamqp import commands
 
 from outbox_core.broker_errors import PublishTimeoutError, lost, timed_out
 from outbox_core.frames import publish_frames
-from outbox_core.publisher import CONFIRMED, NACKED, Message, Outcome, Returned, Unencodable
+from outbox_core.publisher import CONFIRMED, NACKED, Message, Outcome, RareProperties, Returned, Unencodable
 
 _CLOSE_SECONDS = 5.0
+_NOTHING_RARE = RareProperties()
 _MALFORMED = (ValueError, TypeError, OverflowError, struct.error)
 
 
 class PlainPublisher:
     """A `Publisher` on an aio-pika channel opened with `on_return_raises`, which nobody else uses.
 
-    Floats in headers have 32 bits on the wire: pamqp knows no others.
+    Floats in headers have 32 bits on the wire: pamqp knows no others. aio-pika sends no cluster id, and
+    aiormq gives an id to a message that has none.
     """
 
     def __init__(self, channel: AbstractChannel, max_message_size: int | None = None) -> None:
@@ -92,9 +94,9 @@ class PlainPublisher:
 
 def _runs_of_different_ids(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     """Consecutive parts in which no id is there twice: aiormq finds a returned message by its id alone."""
-    start, ids = 0, set[str]()
+    start, ids = 0, set[str | None]()
     for index, message in enumerate(messages):
-        if message.message_id in ids:
+        if message.message_id is not None and message.message_id in ids:
             yield messages[start:index]
             start, ids = index, set()
         ids.add(message.message_id)
@@ -102,7 +104,7 @@ def _runs_of_different_ids(messages: Sequence[Message]) -> Iterator[Sequence[Mes
 
 
 def _translated(message: Message) -> aio_pika.Message:
-    expiration = message.expiration_ms
+    expiration, rare = message.expiration_ms, message.rare or _NOTHING_RARE
     return aio_pika.Message(
         message.body,
         content_type=message.content_type,
@@ -112,6 +114,12 @@ def _translated(message: Message) -> aio_pika.Message:
         expiration=None if expiration is None else (expiration + 0.5) / 1000,
         message_id=message.message_id,
         timestamp=message.timestamp,
+        content_encoding=rare.content_encoding,
+        priority=rare.priority,
+        correlation_id=rare.correlation_id,
+        reply_to=rare.reply_to,
+        type=rare.type,
+        app_id=rare.app_id,
     )
 
 

@@ -6,23 +6,52 @@ from typing import Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
+class RareProperties:
+    """What a message of somebody else may carry beside the properties of ours."""
+
+    content_encoding: str | None = None
+    """How the body is packed, as `gzip`."""
+    priority: int | None = None
+    """From 0 to 255, for a queue with priorities."""
+    correlation_id: str | None = None
+    """What it answers."""
+    reply_to: str | None = None
+    """Where an answer is awaited."""
+    type: str | None = None
+    """What the application calls it."""
+    app_id: str | None = None
+    """The application that sent it."""
+    cluster_id: str | None = None
+    """Of no meaning any more, and passed on like the others."""
+    user_id: str | None = None
+    """Who sent it. Never sent on: the broker closes the channel where it is not the connection's own user."""
+    delivery_mode: int | None = 2
+    """How it was sent: 2 is persistent. Never sent on: what we send is persistent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One message as it goes on the wire, always persistent."""
+    """One message as it is on the wire; what we send is always persistent."""
 
     routing_key: str
     """The topic, of at most 255 bytes."""
     body: bytes
     """Passed on as it is."""
-    message_id: str
-    """What a consumer tells duplicates by, of at most 255 bytes."""
-    timestamp: int
-    """When it came to be, in seconds since 1970."""
+    message_id: str | None = None
+    """What a consumer tells duplicates by, of at most 255 bytes; None only in a message of somebody else."""
+    timestamp: int | None = None
+    """When it came to be, in seconds since 1970; None only in a message of somebody else."""
     content_type: str | None = None
     """How to read the body."""
     headers: Mapping[str, object] = field(default_factory=dict)
-    """Texts, whole numbers of 64 bits, floats, booleans, None, and lists and dictionaries of these."""
+    """Texts, whole numbers of 64 bits, floats, booleans, None, and lists and dictionaries of these.
+
+    In a message of somebody else also `Decimal`, `datetime`, `bytearray`, and `bytes` that are no UTF-8.
+    """
     expiration_ms: int | None = None
     """How long a queue may keep it, in milliseconds, up to 2³²-1 (49 days)."""
+    rare: RareProperties | None = None
+    """The other properties, where a message of somebody else has any."""
 
 
 @dataclass(frozen=True, slots=True)

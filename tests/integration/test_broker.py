@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import aio_pika
 import pytest
 
+from outbox.topology import Exchange, Topology
 from outbox_cli.local import Services, start
 from outbox_cli.local.rabbitmq import RabbitMQServer
 from outbox_core.broker import Broker, BrokerState
@@ -20,10 +21,10 @@ from outbox_core.broker_errors import (
     AuthenticationError,
     BrokerLostError,
     ConnectError,
-    ExchangeConflictError,
-    ExchangeMissingError,
     MessageRefusedError,
     PublishTimeoutError,
+    TopologyConflictError,
+    TopologyMissingError,
     UnreachableError,
     VhostMissingError,
 )
@@ -32,6 +33,7 @@ from tests.integration.administrator import connection_names, management, rabbit
 
 DEADLINE = 60.0
 EXCHANGE = "outbox"
+TOPOLOGY = Topology(exchanges=(Exchange(EXCHANGE, "topic"),), queues=(), bindings=())
 
 
 def message(body: bytes = b"{}") -> Message:
@@ -123,7 +125,7 @@ async def test_a_refusal_names_the_broker_and_the_cure_in_one_line_without_the_p
     caplog.set_level(logging.DEBUG)
 
     with pytest.raises(kind) as caught:
-        await Broker(url).connect_once()
+        await Broker(url, name="test").connect_once()
 
     text = str(caught.value)
     assert "\n" not in text
@@ -139,7 +141,7 @@ async def test_a_user_without_rights_in_the_vhost_is_told_so(services: Services,
     with user_without_rights(services) as name:
         url = changed(rabbitmq_url, user=name, password=name)
         with pytest.raises(AuthenticationError, match="may not use this vhost; give it permissions there"):
-            await Broker(url).connect_once()
+            await Broker(url, name="test").connect_once()
 
 
 async def test_something_that_is_no_broker_is_unreachable() -> None:
@@ -149,7 +151,7 @@ async def test_something_that_is_no_broker_is_unreachable() -> None:
 
     async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        broker = Broker(f"amqp://u:p@127.0.0.1:{port}", connect_timeout_seconds=0.2)
+        broker = Broker(f"amqp://u:p@127.0.0.1:{port}", name="test", connect_timeout_seconds=0.2)
         with pytest.raises(UnreachableError, match="no answer within 0.2 s; is it a broker"):
             await broker.connect_once()
 
@@ -160,7 +162,7 @@ async def test_nothing_shows_the_password_while_it_works(
     caplog.set_level(logging.DEBUG)
     await queue_on(rabbitmq_url)
     caplog.clear()
-    async with Broker(rabbitmq_url) as broker:
+    async with Broker(rabbitmq_url, name="test") as broker:
         publisher = await broker.publisher()
         assert await publisher.publish(EXCHANGE, [message()], DEADLINE) == [CONFIRMED]
         shown = repr([broker, vars(publisher), broker.state, str(broker.address)])
@@ -186,23 +188,23 @@ async def test_a_vhost_may_have_any_name(services: Services, vhost: str) -> None
     user = urlsplit(services.rabbitmq.url).username
     management(services, "PUT", f"permissions/{quoted}/{user}", permissions)
     try:
-        async with Broker(changed(services.rabbitmq.url, path=f"/{quoted}")) as broker:
+        async with Broker(changed(services.rabbitmq.url, path=f"/{quoted}"), name="test") as broker:
             assert broker.address.vhost == vhost
-            await broker.declare_exchange(EXCHANGE)
+            await broker.declare(TOPOLOGY)
     finally:
         management(services, "DELETE", f"vhosts/{quoted}")
 
 
 async def test_connecting_twice_at_once_connects_once(rabbitmq_url: str) -> None:
     states: list[BrokerState] = []
-    broker = Broker(rabbitmq_url, on_change=states.append)
+    broker = Broker(rabbitmq_url, name="test", on_change=states.append)
     await asyncio.gather(broker.connect_once(), broker.connect_once(), broker.connect_once())
     assert states == [BrokerState(is_connected=True)]
     await broker.aclose()
 
 
 async def test_closing_while_connecting_leaves_no_connection(rabbitmq_url: str) -> None:
-    broker = Broker(rabbitmq_url)
+    broker = Broker(rabbitmq_url, name="test")
     run = asyncio.create_task(broker.run())
     await asyncio.sleep(0)
     assert not broker.is_connected
@@ -218,28 +220,28 @@ async def test_closing_while_connecting_leaves_no_connection(rabbitmq_url: str) 
 
 def test_a_broker_needs_a_url_or_a_connection_and_not_both() -> None:
     with pytest.raises(TypeError, match="either a URL or a connection"):
-        Broker()
+        Broker(name="test")
 
 
 # --- Exchanges ----------------------------------------------------------------------------------------------
 
 
 async def test_an_exchange_is_declared_once_and_found(rabbitmq_url: str) -> None:
-    async with Broker(rabbitmq_url) as broker:
-        with pytest.raises(ExchangeMissingError, match='exchange "outbox" does not exist; declare it'):
-            await broker.check_exchange(EXCHANGE)
-        await broker.declare_exchange(EXCHANGE)
-        await broker.declare_exchange(EXCHANGE)
-        await broker.check_exchange(EXCHANGE)
+    async with Broker(rabbitmq_url, name="test") as broker:
+        with pytest.raises(TopologyMissingError, match='missing on the broker: exchange "outbox"; declare'):
+            await broker.check(TOPOLOGY)
+        await broker.declare(TOPOLOGY)
+        await broker.declare(TOPOLOGY)
+        await broker.check(TOPOLOGY)
         assert broker.is_connected
 
 
 async def test_an_exchange_of_another_kind_is_not_taken_for_ours(rabbitmq_url: str) -> None:
     async with await aio_pika.connect(rabbitmq_url) as connection, connection.channel() as channel:
         await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.DIRECT, durable=True)
-    async with Broker(rabbitmq_url) as broker:
-        with pytest.raises(ExchangeConflictError, match='"outbox" exists as something else .*delete it'):
-            await broker.declare_exchange(EXCHANGE)
+    async with Broker(rabbitmq_url, name="test") as broker:
+        with pytest.raises(TopologyConflictError, match='"outbox" exists as something else .*delete it'):
+            await broker.declare(TOPOLOGY)
 
 
 async def test_who_may_not_declare_may_still_check(services: Services, rabbitmq_url: str) -> None:
@@ -248,10 +250,12 @@ async def test_who_may_not_declare_may_still_check(services: Services, rabbitmq_
         vhost = urlsplit(rabbitmq_url).path[1:]
         rights = {"configure": "^$", "write": "^outbox$", "read": "^$"}
         management(services, "PUT", f"permissions/{vhost}/{name}", rights)
-        async with Broker(changed(rabbitmq_url, user=name, password=name)) as broker:
-            await broker.check_exchange(EXCHANGE)
-            with pytest.raises(AccessRefusedError, match='exchange "other": ACCESS_REFUSED'):
-                await broker.declare_exchange("other")
+        async with Broker(changed(rabbitmq_url, user=name, password=name), name="test") as broker:
+            await broker.check(TOPOLOGY)
+            await broker.declare(TOPOLOGY)
+            other = Topology(exchanges=(Exchange("other", "topic"),), queues=(), bindings=())
+            with pytest.raises(TopologyMissingError, match='may not make them: exchange "other" .ACCESS_REF'):
+                await broker.declare(other)
             publisher = await broker.publisher()
             assert await publisher.publish(EXCHANGE, [message()], DEADLINE) == [CONFIRMED]
             with pytest.raises(AccessRefusedError, match='exchange "amq.topic": ACCESS_REFUSED'):
@@ -268,7 +272,7 @@ async def test_a_topic_that_the_user_may_not_publish_is_told_from_a_lost_broker(
         management(services, "PUT", f"permissions/{vhost}/{name}", everything)
         one_topic = {"exchange": EXCHANGE, "write": "^key$", "read": ".*"}
         management(services, "PUT", f"topic-permissions/{vhost}/{name}", one_topic)
-        async with Broker(changed(rabbitmq_url, user=name, password=name)) as broker:
+        async with Broker(changed(rabbitmq_url, user=name, password=name), name="test") as broker:
             publisher = await broker.publisher()
             assert await publisher.publish(EXCHANGE, [message()], DEADLINE) == [CONFIRMED]
             other = Message(routing_key="other", body=b"", message_id="m", timestamp=0)
@@ -286,7 +290,7 @@ async def test_a_given_connection_is_used_and_never_closed(
 ) -> None:
     await queue_on(rabbitmq_url)
     async with await connect(rabbitmq_url) as connection:
-        async with running(Broker(connection=connection)) as broker:
+        async with running(Broker(connection=connection, name="test")) as broker:
             publisher = await broker.publisher(plain=plain)
             assert await publisher.publish(EXCHANGE, [message()], DEADLINE) == [CONFIRMED]
             await publisher.aclose()
@@ -297,7 +301,7 @@ async def test_a_given_connection_is_used_and_never_closed(
 
 async def test_a_given_connection_that_cannot_come_back_ends_the_run(rabbitmq_url: str) -> None:
     connection = await aio_pika.connect(rabbitmq_url)
-    broker = Broker(connection=connection)
+    broker = Broker(connection=connection, name="test")
     await broker.connect_once()
     await connection.close()
 
@@ -315,7 +319,7 @@ async def test_a_broker_killed_in_a_batch_loses_the_batch_and_comes_back(
     private: RabbitMQServer, private_url: str, plain: bool
 ) -> None:
     states: list[BrokerState] = []
-    async with running(Broker(private_url, on_change=states.append)) as broker:
+    async with running(Broker(private_url, name="test", on_change=states.append)) as broker:
         publisher = await broker.publisher(plain=plain)
         idle = await broker.publisher(plain=plain)
         assert await publisher.publish(EXCHANGE, [message()], DEADLINE) == [CONFIRMED]
@@ -349,7 +353,7 @@ async def test_a_broker_that_is_not_there_yet_is_waited_for(
     private: RabbitMQServer, private_url: str
 ) -> None:
     await asyncio.to_thread(private.stop)
-    broker = Broker(private_url)
+    broker = Broker(private_url, name="test")
     run = asyncio.create_task(broker.run())
     await until(lambda: broker.state.problem, "the first attempt")
     assert not broker.is_connected
@@ -365,7 +369,7 @@ async def test_a_given_robust_connection_comes_back_and_so_do_we(
     private: RabbitMQServer, private_url: str
 ) -> None:
     connection = await aio_pika.connect_robust(private_url, reconnect_interval=0.2)
-    async with connection, running(Broker(connection=connection)) as broker:
+    async with connection, running(Broker(connection=connection, name="test")) as broker:
         publisher = await broker.publisher()
         await asyncio.to_thread(private.kill)
         await until(lambda: not broker.is_connected, "the loss is noticed")
@@ -413,7 +417,7 @@ def memory_alarm(private: RabbitMQServer) -> Iterator[Callable[[bool], None]]:
 async def test_a_broker_with_an_alarm_blocks_us_and_unblocks_us(
     private_url: str, memory_alarm: Callable[[bool], None]
 ) -> None:
-    async with running(Broker(private_url)) as broker:
+    async with running(Broker(private_url, name="test")) as broker:
         publisher = await broker.publisher()
         assert await publisher.publish(EXCHANGE, [message()], DEADLINE) == [CONFIRMED]
         assert (broker.is_blocked, broker.blocked_reason) == (False, None)
@@ -438,7 +442,7 @@ async def test_a_broker_with_an_alarm_blocks_us_and_unblocks_us(
 async def test_late_answers_after_a_timeout_are_not_taken_for_those_of_a_later_batch(
     private_url: str, memory_alarm: Callable[[bool], None]
 ) -> None:
-    async with running(Broker(private_url)) as broker:
+    async with running(Broker(private_url, name="test")) as broker:
         publisher = await broker.publisher()
         await asyncio.to_thread(memory_alarm, True)
         with pytest.raises(PublishTimeoutError):
@@ -461,7 +465,7 @@ async def test_closing_does_not_wait_for_a_broker_that_has_blocked_us(
     private_url: str, memory_alarm: Callable[[bool], None]
 ) -> None:
     """It reads nothing any more: what is left of a large batch could never be written."""
-    broker = Broker(private_url)
+    broker = Broker(private_url, name="test")
     await broker.connect_once()
     publisher = await broker.publisher()
     await asyncio.to_thread(memory_alarm, True)

@@ -5,17 +5,15 @@ import gc
 import logging
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
 
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
-from aiormq.abc import ChannelFrame
-from pamqp import commands
-from pamqp.header import ContentHeader
 
-from outbox_core import aiormq_internals
+from outbox.topology import Exchange, Topology
 from outbox_core.batch_publisher import BatchPublisher
 from outbox_core.broker import Broker
 from outbox_core.broker_errors import (
@@ -26,10 +24,11 @@ from outbox_core.broker_errors import (
     MessageTooLargeError,
     PublishTimeoutError,
 )
-from outbox_core.publisher import CONFIRMED, NACKED, Message, Publisher, Returned, Unencodable
+from outbox_core.publisher import CONFIRMED, NACKED, Message, Publisher, RareProperties, Returned, Unencodable
 
 DEADLINE = 30.0
 EXCHANGE = "outbox"
+TOPOLOGY = Topology(exchanges=(Exchange(EXCHANGE, "topic"),), queues=(), bindings=())
 NO_ROUTE = Returned(312, "NO_ROUTE")
 LARGER_THAN_THE_BROKER_TAKES = 134_217_728 + 1
 QUORUM = {"x-queue-type": "quorum"}
@@ -49,16 +48,28 @@ def message(routing_key: str = "known.key", **fields: Any) -> Message:
     return Message(routing_key=routing_key, **(properties | fields))
 
 
+@pytest.fixture(params=["batch", "given", "plain"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """In a batch on a connection of our own, or on one of aio-pika's, and one by one."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def broker(rabbitmq_url: str) -> AsyncIterator[Broker]:
-    async with Broker(rabbitmq_url) as broker:
-        await broker.declare_exchange(EXCHANGE)
+def plain(kind: str) -> bool:
+    return kind == "plain"
+
+
+@pytest.fixture
+async def broker(rabbitmq_url: str, kind: str) -> AsyncIterator[Broker]:
+    async with AsyncExitStack() as stack:
+        if kind == "given":
+            connection = await stack.enter_async_context(await aio_pika.connect(rabbitmq_url))
+            broker = Broker(connection=connection, name="test")
+        else:
+            broker = Broker(rabbitmq_url, name="test")
+        await stack.enter_async_context(broker)
+        await broker.declare(TOPOLOGY)
         yield broker
-
-
-@pytest.fixture(params=["batch", "plain"])
-def plain(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param == "plain")
 
 
 @pytest.fixture
@@ -367,50 +378,34 @@ async def test_closing_frees_the_channel(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_what_the_batch_publisher_relies_on(
-    broker: Broker, channel: AbstractChannel, rabbitmq_url: str, queue: str
-) -> None:
-    """Pins what `aiormq_internals` says: where aiormq changes, this fails and not a relay in production."""
-    transport: Any = broker._transport
-    own: Any = await transport.channel(publisher_confirms=True, frame_buffer_size=0)
-    seen: list[tuple[str, object]] = []
-
-    # Looked up on the instance, after the channel was opened, and awaited in the order of arrival.
-    aiormq_internals.take_over_confirms(
-        own,
-        lambda frame: seen.append((frame.name, frame.delivery_tag)),
-        lambda frame, header: seen.append((frame.name, header.properties.message_id)),
-    )
-    frame_max = aiormq_internals.frame_max(own)
-    assert frame_max == transport.connection_tune.frame_max == 131_072
-
-    # Written as it is: these are the bytes of aiormq itself, of a message with a body of two frames.
-    publish = commands.Basic.Publish(exchange=EXCHANGE, routing_key="nobody.listens", mandatory=True)
-    header = ContentHeader(properties=commands.Basic.Properties(message_id="m-1"), body_size=frame_max)
-    frames = [publish, header, *own._split_body(bytes(frame_max))]
-    await aiormq_internals.write(own, ChannelFrame.marshall(own.number, frames).payload)
-    async with asyncio.timeout(DEADLINE):
-        while len(seen) < 2:
-            await asyncio.sleep(0.01)
-    assert seen == [("Basic.Return", "m-1"), ("Basic.Ack", 1)]
-
-    # Closed without waiting; the number is free once the broker has answered.
-    aiormq_internals.abandon(own)
-    async with asyncio.timeout(DEADLINE):
-        while own.number in transport.channels or not own.is_closed:
-            await asyncio.sleep(0.01)
-
-    # Handlers of an alarm are looked up on the instance too; test_broker.py has a real alarm.
-    reasons: list[str | None] = []
-    aiormq_internals.watch_blocked(transport, reasons.append)
-    assert reasons == []
-    await transport._Connection__handle_connection_blocked(commands.Connection.Blocked("low on disk"))
-    assert not transport._Connection__connection_unblocked.is_set()
-    aiormq_internals.watch_blocked(transport, reasons.append)
-    await transport._Connection__handle_connection_unblocked(commands.Connection.Unblocked())
-    assert transport._Connection__connection_unblocked.is_set()
-    assert reasons == ["low on disk", "before we came", None, None]
-
-
 async def test_the_fast_publisher_is_the_default(broker: Broker) -> None:
     assert isinstance(await broker.publisher(), BatchPublisher)
+
+
+async def test_a_message_of_somebody_else_is_sent_on_as_it_is(
+    publisher: Publisher, plain: bool, channel: AbstractChannel, queue: str
+) -> None:
+    rare = RareProperties(
+        content_encoding="gzip",
+        priority=3,
+        correlation_id="c",
+        reply_to="somewhere",
+        type="order.placed",
+        app_id="shop",
+        cluster_id="k",
+        user_id="somebody else, which the broker would refuse",
+        delivery_mode=1,
+    )
+    theirs = message(message_id=None, timestamp=None, headers={"raw": bytearray(b"\xff")}, rare=rare)
+
+    assert await publisher.publish(EXCHANGE, [theirs, theirs], DEADLINE) == [CONFIRMED, CONFIRMED]
+    nowhere = message("nobody.listens", message_id=None)
+    assert await publisher.publish(EXCHANGE, [nowhere], DEADLINE) == [NO_ROUTE]
+
+    arrived, _ = await arrivals(channel, queue, 2)
+    assert (arrived.content_encoding, arrived.priority, arrived.correlation_id) == ("gzip", 3, "c")
+    assert (arrived.reply_to, arrived.type, arrived.app_id) == ("somewhere", "order.placed", "shop")
+    assert (arrived.user_id, arrived.timestamp, arrived.headers) == (None, None, {"raw": bytearray(b"\xff")})
+    assert arrived.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
+    # aiormq makes up an id, and aio-pika knows of no cluster.
+    assert plain or (arrived.message_id, arrived.cluster_id) == (None, "k")

@@ -136,11 +136,12 @@ def test_no_password_gets_into_a_line(formatter: logging.Formatter, made: loggin
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
+    root, aiormq = logging.getLogger(), logging.getLogger("aiormq")
+    before, level, its_level = list(root.handlers), root.level, aiormq.level
     yield root
     root.handlers[:] = before
     root.setLevel(level)
+    aiormq.setLevel(its_level)
 
 
 def test_configure_logs_to_stderr_from_the_level_on(
@@ -153,6 +154,16 @@ def test_configure_logs_to_stderr_from_the_level_on(
     written = capsys.readouterr().err
     assert written.endswith("Z INFO outbox.relay 100 % claimed name=shop size=500\n")
     assert "unseen" not in written
+
+
+@pytest.mark.parametrize(("level", "shown"), [("INFO", False), ("DEBUG", True)])
+def test_what_aiormq_says_of_a_lost_broker_is_for_those_who_ask_for_details(
+    root: logging.Logger, capsys: pytest.CaptureFixture[str], level: str, shown: bool
+) -> None:
+    logs.configure("DEBUG" if not shown else "INFO")
+    logs.configure(level)
+    logging.getLogger("aiormq.connection").error("error when creating transport")
+    assert ("error when creating transport" in capsys.readouterr().err) is shown
 
 
 def test_configure_again_replaces_its_own_handler_and_leaves_others(

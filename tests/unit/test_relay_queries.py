@@ -45,3 +45,16 @@ def test_the_claim_is_in_the_order_of_the_pending_index() -> None:
 )
 def test_nothing_on_the_way_of_a_message_counts_rows(name: str) -> None:
     assert "count(" not in ALL[name].lower()
+
+
+def test_a_batch_ends_in_one_script_whose_last_word_is_the_commit() -> None:
+    script = QUERIES.conclusion([1, 22], [333])
+    assert re.sub(r"\s+", " ", script) == (
+        """DELETE FROM "shop"."My table" WHERE id = ANY ('{1,22}'::bigint[]); """
+        """UPDATE "shop"."My table" SET sent_at = now(), last_error = NULL """
+        """WHERE id = ANY ('{333}'::bigint[]); COMMIT"""
+    )
+
+
+def test_a_batch_in_which_nothing_was_sent_only_commits() -> None:
+    assert QUERIES.conclusion([], []) == "COMMIT"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from outbox import MessageRelay
+from outbox_core.backoff import Backoff
 from outbox_relay import IMMEDIATELY, NEVER, SettingError, Settings
-from outbox_relay.backoff import Backoff
 from outbox_relay.settings import from_environment
 from outbox_relay.settlement import Policy
 

@@ -1,7 +1,7 @@
 import pytest
 
+from outbox_core.backoff import Backoff
 from outbox_core.publisher import CONFIRMED, NACKED, Outcome, Returned, Unencodable
-from outbox_relay.backoff import Backoff
 from outbox_relay.settlement import (
     BackOff,
     Drop,

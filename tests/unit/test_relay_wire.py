@@ -17,6 +17,7 @@ ROW: dict[str, Any] = {
     "timestamp": 1_700_000_000,
     "age": 0.1,
     "remaining": None,
+    "clock": 1_700_000_000.1,
 }
 
 OURS = {
@@ -76,6 +77,28 @@ def test_an_expiration_is_what_remains_of_it_or_the_relays(
     remaining: float | None, default: float | None, milliseconds: int | None
 ) -> None:
     assert message(default, remaining=remaining).expiration_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("remaining", "default", "deadline"),
+    [
+        (None, None, None),
+        (None, 1.5, 1_700_000_001_600),
+        (2.0, None, 1_700_000_002_100),
+        (2.0, 60, 1_700_000_002_100),
+        (-1.0, None, 1_699_999_999_100),
+    ],
+)
+def test_the_moment_at_which_an_expiration_ends_goes_along(
+    remaining: float | None, default: float | None, deadline: int | None
+) -> None:
+    assert message(default, remaining=remaining).headers.get("x-outbox-deadline") == deadline
+
+
+def test_the_deadline_of_a_message_that_was_passed_on_is_left_behind() -> None:
+    passed_on = '{"tenant": "a", "x-outbox-deadline": 1}'
+    assert message(headers=passed_on).headers == {**OURS, "tenant": "a"}
+    assert message(headers=passed_on, remaining=1.0).headers["x-outbox-deadline"] == 1_700_000_001_100
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from outbox_relay.backoff import Backoff
+from outbox_core.backoff import Backoff
 
 
 def exactly(backoff: Backoff, failures: int) -> float:
