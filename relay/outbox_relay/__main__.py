@@ -12,18 +12,26 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib.metadata import version
-from typing import Literal
 
 import asyncpg
 
 from outbox_core import logs, loop
 from outbox_core.broker_errors import BrokerError
 from outbox_core.database import DatabaseError
+from outbox_core.environment import (
+    SettingError,
+    leaves,
+    log_format,
+    needed_url,
+    one_line,
+    probe_port,
+    variable_of,
+)
 from outbox_core.probes import Probes, ProbesError
 from outbox_core.signals import Shutdown
 from outbox_relay.errors import RelayError
 from outbox_relay.relay import MessageRelay
-from outbox_relay.settings import SettingError, Settings, from_environment
+from outbox_relay.settings import Settings, from_environment
 
 _log = logging.getLogger("outbox.relay")
 
@@ -47,10 +55,10 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
     logs.configure()
     problems: list[BaseException] = []
     try:
-        logs.configure(environment.get("OUTBOX_LOG_LEVEL", "INFO"), _log_format(environment))
+        logs.configure(environment.get("OUTBOX_LOG_LEVEL", "INFO"), log_format(environment))
         loop.run(_relay(environment))
     except* _CANNOT_RUN as group:
-        problems = _leaves(group)
+        problems = leaves(group)
     # Each lane may have met the same one.
     for line in dict.fromkeys(map(_line, problems)):
         _log.error("%s", line)
@@ -59,11 +67,11 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
 
 async def _relay(environment: Mapping[str, str]) -> None:
     relay = MessageRelay(
-        db_engine_url=_needed(environment, "OUTBOX_DATABASE_URL"),
-        rmq_connection_url=_needed(environment, "OUTBOX_BROKER_URL"),
+        db_engine_url=needed_url(environment, "OUTBOX_DATABASE_URL"),
+        rmq_connection_url=needed_url(environment, "OUTBOX_BROKER_URL"),
         settings=from_environment(environment),
     )
-    with Probes(_port(environment)) as probes, Shutdown() as shutdown:
+    with Probes(probe_port(environment)) as probes, Shutdown() as shutdown:
         probes.readiness.add("relay", relay.unready_reason)
         beating = asyncio.create_task(probes.liveness.run())
         try:
@@ -72,43 +80,15 @@ async def _relay(environment: Mapping[str, str]) -> None:
             beating.cancel()
 
 
-def _needed(environment: Mapping[str, str], name: str) -> str:
-    value = environment.get(name, "")
-    if not value:
-        raise SettingError(f"{name} is not set; give the URL, with user and password, in the environment")
-    return value
-
-
-def _log_format(environment: Mapping[str, str]) -> Literal["text", "json"]:
-    match environment.get("OUTBOX_LOG_FORMAT", "text"):
-        case "text" | "json" as known:
-            return known
-        case other:
-            raise SettingError(f"OUTBOX_LOG_FORMAT={other!r}: write text or json")
-
-
-def _port(environment: Mapping[str, str]) -> int:
-    text = environment.get("OUTBOX_PROBE_PORT", "8080")
-    if not text.isdecimal():
-        raise SettingError(f"OUTBOX_PROBE_PORT={text!r}: write a port's number, or 0 for any free one")
-    return int(text)
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
-
-
 def _line(problem: BaseException) -> str:
-    text = "; ".join(str(problem).splitlines())
+    text = one_line(problem)
     if isinstance(problem, asyncpg.InsufficientPrivilegeError):
         text += "; grant the relay's user SELECT, UPDATE and DELETE on its table"
     return text
 
 
 def _arguments() -> None:
-    variables = "\n".join(f"  OUTBOX_{field.name.upper()}" for field in fields(Settings))
+    variables = "\n".join(f"  {variable_of(field.name)}" for field in fields(Settings))
     parser = argparse.ArgumentParser(
         prog="outbox_relay",
         description=(__doc__ or "").replace("`", ""),

@@ -1,10 +1,11 @@
 """The application's own functions, told of what happens to messages. Their failure changes nothing."""
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from outbox_core import hooks
 
 _log = logging.getLogger("outbox.relay")
 
@@ -40,12 +41,4 @@ class Hooks:
 
 async def tell(hook: Hook | None, message: Relayed) -> None:
     """Call a hook, plain or async."""
-    if hook is None:
-        return
-    try:
-        answer = hook(message)
-        if inspect.isawaitable(answer):
-            await answer
-    except Exception:
-        name = getattr(hook, "__qualname__", repr(hook))
-        _log.exception("hook %s failed for message %s; nothing changes by it", name, message.message_id)
+    await hooks.tell(hook, message, _log)

@@ -5,11 +5,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from outbox_core.backoff import Backoff
 from outbox_core.broker import Broker
 from outbox_core.broker_errors import BrokerLostError, ExchangeMissingError, MessageRefusedError
 from outbox_core.database import Database
 from outbox_core.publisher import Publisher
-from outbox_relay.backoff import Backoff
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
 from outbox_relay.settings import Settings
@@ -28,7 +28,7 @@ _MARGIN_SECONDS = 5.0
 
 # The process may be frozen, or its machine be gone, in the middle of a batch: while the server waits for its
 # next statement, or for it to read the rows.
-_BOUNDS = "SET idle_in_transaction_session_timeout = {milliseconds}; SET tcp_user_timeout = {milliseconds}"
+_BOUNDS = "SET {scope} idle_in_transaction_session_timeout = {ms}; SET {scope} tcp_user_timeout = {ms}"
 
 
 class Lane:
@@ -57,7 +57,7 @@ class Lane:
         self._metrics = metrics
         self._patience = patience
         self._stopping = stopping
-        self._bounds = _BOUNDS.format(milliseconds=round((settings.publish_timeout + _MARGIN_SECONDS) * 1000))
+        self._bounds_ms = round((settings.publish_timeout + _MARGIN_SECONDS) * 1000)
         self._connection: Any = None
         self._publisher: Publisher | None = None
         self._failures = 0
@@ -69,6 +69,13 @@ class Lane:
     def is_connected(self) -> bool:
         """Whether the lane has a connection to the database."""
         return self._connection is not None and not self._connection.is_closed()
+
+    @property
+    def _begin(self) -> str:
+        """What begins a batch. A pooler would hand a setting of the session to others."""
+        if not self._database.pooled:
+            return "BEGIN"
+        return f"BEGIN; {_BOUNDS.format(scope='LOCAL', ms=self._bounds_ms)}"
 
     async def run(self) -> None:
         """Move batches until asked to stop."""
@@ -93,7 +100,9 @@ class Lane:
                 return None
             connection = await self._connected()
             publisher = await self._publishing()
-            moved = await self._transfer.once(connection, publisher, after_key, singly=self._singly)
+            moved = await self._transfer.once(
+                connection, publisher, after_key, singly=self._singly, begin=self._begin
+            )
         except MessageRefusedError as error:
             _log.warning("the broker refuses a message of a batch, which is sent one by one now: %s", error)
             self._singly = True
@@ -157,8 +166,7 @@ class Lane:
             # A lane that sleeps would not notice, and not be there when it is needed.
             self._connection.add_termination_listener(lambda _: self._wake.up("lost"))
             if not self._database.pooled:
-                # A pooler would hand the setting to others; it has limits of its own for this.
-                await self._connection.execute(self._bounds)
+                await self._connection.execute(_BOUNDS.format(scope="SESSION", ms=self._bounds_ms))
                 await self._transfer.rehearse(self._connection)
         return self._connection
 
@@ -172,7 +180,7 @@ class Lane:
         if self._settings.provisioned:
             return
         try:
-            await self._broker.declare_exchange(self._settings.exchange_name)
+            await self._broker.declare(self._settings.topology)
         except BrokerLostError as failure:
             _log.warning("the exchange could not be declared again: %s", failure)
 

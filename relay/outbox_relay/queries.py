@@ -1,11 +1,13 @@
 """The relay's SQL, by name, for one table. The texts and their reasons are in `queries.sql`."""
 
 import re
+from collections.abc import Sequence
 from importlib import resources
 
 from outbox.table import TableName
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 
 # What the wire needs, computed where the clock is. Moments are compared as seconds: a row with an infinite
 # one, or with an expiration that ends beyond the last date there is, must not fail the claim of all others.
@@ -18,7 +20,8 @@ _COLUMNS = """message.id, message.message_id::text, message.routing_key, message
             AS timestamp,
         (extract(epoch FROM clock_timestamp()) - extract(epoch FROM message.created_at))::float8 AS age,
         (extract(epoch FROM message.send_after) + extract(epoch FROM message.expiration)
-            - extract(epoch FROM clock_timestamp()))::float8 AS remaining"""
+            - extract(epoch FROM clock_timestamp()))::float8 AS remaining,
+        date_part('epoch', clock_timestamp()) AS clock"""
 
 
 class Queries:
@@ -40,6 +43,18 @@ class Queries:
         self.purge_sent = texts["purge_sent"]
         self.purge_parked = texts["purge_parked"]
         self.backlog = texts["backlog"]
+
+    def conclusion(self, gone: Sequence[int], marked: Sequence[int]) -> str:
+        """The end of a batch as one script, which takes one round trip: delete, mark as sent, commit.
+
+        The ids are written into it, since a script takes no arguments.
+        """
+        ended = ((self.delete, gone), (self.mark_sent, marked))
+        return "; ".join([*(_with_ids(sql, ids) for sql, ids in ended if ids), "COMMIT"])
+
+
+def _with_ids(sql: str, ids: Sequence[int]) -> str:
+    return _COMMENT.sub("", sql).strip().replace("$1", "'{" + ",".join(map(str, ids)) + "}'")
 
 
 def _named(script: str) -> list[tuple[str, str]]:

@@ -1,9 +1,8 @@
 """The relay: lanes that move batches from the table to the broker, and what keeps them going."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+import socket
 from functools import partial
 from typing import Any
 
@@ -11,12 +10,11 @@ from outbox import schema
 from outbox.message import Duration, expiration_seconds
 from outbox.table import TableName
 from outbox_core.broker import Broker, BrokerState
-from outbox_core.broker_errors import BrokerLostError, UnreachableError
 from outbox_core.database import Database
 from outbox_core.health import Readiness
 from outbox_core.listening import Listening
 from outbox_core.signals import Shutdown
-from outbox_relay.backoff import Backoff
+from outbox_core.starting import beside, broker_may_come, broker_reason, one_of, patiently
 from outbox_relay.errors import TableError
 from outbox_relay.hooks import Hook, Hooks
 from outbox_relay.lane import Lane
@@ -28,9 +26,6 @@ from outbox_relay.upkeep import Upkeep
 from outbox_relay.wake import Wake
 
 _log = logging.getLogger("outbox.relay")
-
-_WAITING = Backoff(0.1, 1.0)
-"""Between two tries to start while nobody answers."""
 
 
 class MessageRelay:
@@ -59,8 +54,8 @@ class MessageRelay:
         elif options or expiration is not None:
             raise TypeError("give settings=, or its fields as arguments, not both")
         self.settings = settings
-        self._database_source = _one_of(db_engine=db_engine, db_engine_url=db_engine_url)
-        _one_of(rmq_connection=rmq_connection, rmq_connection_url=rmq_connection_url)
+        self._database_source = one_of(db_engine=db_engine, db_engine_url=db_engine_url)
+        one_of(rmq_connection=rmq_connection, rmq_connection_url=rmq_connection_url)
         self._rmq_connection = rmq_connection
         self._rmq_url = rmq_connection_url
         self._table = TableName.parse(self.settings.table_name)
@@ -84,10 +79,20 @@ class MessageRelay:
     async def run_until(self, stopping: asyncio.Event) -> None:
         """Relay until `stopping` is set; for applications that handle signals themselves."""
         database = Database(self._database_source)
-        await self._patiently(lambda: self._prepare_table(database), database.is_passing, stopping)
-        broker = Broker(self._rmq_url, connection=self._rmq_connection, on_change=self._broker_changed)
+        await patiently(
+            lambda: self._prepare_table(database),
+            is_passing=database.is_passing,
+            stopping=stopping,
+            on_wait=self._wait,
+        )
+        broker = self._broker()
         try:
-            await self._patiently(lambda: self._prepare_exchange(broker), _broker_may_come, stopping)
+            await patiently(
+                lambda: self._prepare_exchange(broker),
+                is_passing=broker_may_come,
+                stopping=stopping,
+                on_wait=self._wait,
+            )
             if not stopping.is_set():
                 await self._relay(database, broker, stopping)
         finally:
@@ -101,14 +106,14 @@ class MessageRelay:
         self._watch(broker, lanes)
         upkeep = Upkeep(self.settings, database, self._queries, self._metrics)
         helpers = [broker.run(), upkeep.run(), *([listening.run()] if listening else [])]
-        async with _beside(*helpers):
+        async with beside(*helpers):
             await self._drive(lanes, wake, stopping)
 
     async def run_once(self) -> int:
         """Move one batch, and tell how many rows it had; for tests and scripts."""
         database = Database(self._database_source)
         await self._prepare_table(database)
-        broker = Broker(self._rmq_url, connection=self._rmq_connection, on_change=self._broker_changed)
+        broker = self._broker()
         async with broker:
             await self._prepare_exchange(broker)
             connection = await database.connect("outbox-relay")
@@ -120,28 +125,10 @@ class MessageRelay:
                 await connection.close()
         return moved.rows
 
-    async def _patiently(
-        self,
-        step: Callable[[], Awaitable[None]],
-        is_passing: Callable[[Exception], bool],
-        stopping: asyncio.Event,
-    ) -> None:
-        """Take a step of the start, again and again while nobody answers; other failures end the relay."""
-        failures = 0
-        while not stopping.is_set():
-            try:
-                await step()
-                break
-            except Exception as error:
-                if not is_passing(error):
-                    raise
-                reason = f"waiting: {error}"
-            failures += 1
-            if failures == 1:
-                _log.warning(reason)
-            self._readiness.add("start", partial(str, reason))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), _WAITING.delay(failures))
+    def _wait(self, reason: str, failures: int) -> None:
+        if failures == 1:
+            _log.warning(reason)
+        self._readiness.add("start", partial(str, reason))
 
     async def _drive(self, lanes: list[Lane], wake: Wake, stopping: asyncio.Event) -> None:
         """Run the lanes, and give them their time to finish when they are asked to stop."""
@@ -169,12 +156,20 @@ class MessageRelay:
         if problems:
             raise TableError("; ".join(str(problem) for problem in problems))
 
+    def _broker(self) -> Broker:
+        return Broker(
+            self._rmq_url,
+            connection=self._rmq_connection,
+            name=f"outbox-relay@{socket.gethostname()}",
+            on_change=self._broker_changed,
+        )
+
     async def _prepare_exchange(self, broker: Broker) -> None:
         await broker.connect_once()
         if self.settings.provisioned:
-            await broker.check_exchange(self.settings.exchange_name)
+            await broker.check(self.settings.topology)
         else:
-            await broker.declare_exchange(self.settings.exchange_name)
+            await broker.declare(self.settings.topology)
 
     def _listening(self, database: Database, wake: Wake) -> Listening | None:
         if not self.settings.listen:
@@ -215,7 +210,7 @@ class MessageRelay:
     def _watch(self, broker: Broker, lanes: list[Lane]) -> None:
         """Let `/readyz` tell of what is away."""
         self._readiness.add("start", lambda: None)
-        self._readiness.add("broker", lambda: _broker_reason(broker.state))
+        self._readiness.add("broker", lambda: broker_reason(broker.state))
         self._readiness.add(
             "database", lambda: None if any(lane.is_connected for lane in lanes) else "not connected"
         )
@@ -225,7 +220,7 @@ class MessageRelay:
         if self._is_leaving:
             return
         self._metrics.blocked(state.blocked_reason is not None)
-        reason = _broker_reason(state)
+        reason = broker_reason(state)
         if reason is None:
             _log.info("the broker is ready")
         else:
@@ -236,34 +231,3 @@ def _common_problem(lanes: list[Lane]) -> str | None:
     """What keeps every lane from moving anything."""
     problems = [lane.problem for lane in lanes]
     return problems[0] if all(problems) else None
-
-
-def _broker_may_come(error: Exception) -> bool:
-    """Whether waiting helps, and not a person."""
-    # The subclasses of BrokerLostError are about what is wrong with an exchange or a permission.
-    return isinstance(error, UnreachableError) or type(error) is BrokerLostError
-
-
-def _broker_reason(state: BrokerState) -> str | None:
-    if not state.is_connected:
-        return f"not connected: {state.problem}" if state.problem else "not connected"
-    return None if state.blocked_reason is None else f"blocked: {state.blocked_reason}"
-
-
-@contextlib.asynccontextmanager
-async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run helpers while the block runs; one that fails ends the block, and the block's end ends them."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in work]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-
-
-def _one_of(**choices: Any) -> Any:
-    given = {name: value for name, value in choices.items() if value is not None}
-    if len(given) != 1:
-        raise TypeError(f"give exactly one of {' and '.join(choices)}")
-    return next(iter(given.values()))

@@ -2,14 +2,16 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, get_args, get_origin
+from typing import Literal, TypeAlias
 
 from outbox.message import expiration_seconds
 from outbox.schema import DEFAULT_CHANNEL, NOTIFY_HORIZON
 from outbox.table import DEFAULT_TABLE, TableName
-from outbox_relay.backoff import Backoff
+from outbox.topology import Exchange, Topology
+from outbox_core.backoff import Backoff
+from outbox_core.environment import SettingError, settings_of
 from outbox_relay.settlement import Policy
 
 IMMEDIATELY: Literal["immediately"] = "immediately"
@@ -19,10 +21,6 @@ NEVER: Literal["never"] = "never"
 CleanUp: TypeAlias = Literal["immediately", "never"] | timedelta
 GivenCleanUp: TypeAlias = CleanUp | Literal["IMMEDIATELY", "NEVER"] | float | None
 """The ways in which the original library's users write it: a number is seconds, None is never."""
-
-
-class SettingError(ValueError):
-    """A setting that cannot be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +112,11 @@ class Settings:
             expired=self.expired,
         )
 
+    @property
+    def topology(self) -> Topology:
+        """What a relay needs on the broker: the queues are the business of those who listen."""
+        return Topology(exchanges=(Exchange(self.exchange_name, "topic"),), queues=(), bindings=())
+
 
 def _clean_up(given: GivenCleanUp) -> CleanUp:
     match given:
@@ -135,59 +138,4 @@ def _clean_up(given: GivenCleanUp) -> CleanUp:
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings that `OUTBOX_…` variables give: each has the name of its field, in capitals."""
-    given = {
-        field.name: _parsed(
-            f"OUTBOX_{field.name.upper()}", environment[f"OUTBOX_{field.name.upper()}"], field.type
-        )
-        for field in fields(Settings)
-        if f"OUTBOX_{field.name.upper()}" in environment
-    }
-    return Settings(**given)
-
-
-def _parsed(variable: str, text: str, kind: Any) -> Any:
-    try:
-        return _value(text, kind)
-    except (ValueError, OverflowError) as error:
-        raise SettingError(f"{variable}={text!r}: {error}") from error
-
-
-def _value(text: str, kind: Any) -> Any:
-    if kind is bool:
-        return _boolean(text)
-    if kind in (int, float, str):
-        return kind(text)
-    if kind is timedelta:
-        return timedelta(seconds=float(text))
-    if get_origin(kind) is Literal:
-        return _choice(text, get_args(kind))
-    return _alternative(text, get_args(kind))
-
-
-def _alternative(text: str, kinds: tuple[Any, ...]) -> Any:
-    """The first of several types that takes the text; an empty one is None where that is allowed."""
-    if type(None) in kinds and text.lower() in ("", "none"):
-        return None
-    errors = []
-    for kind in kinds:
-        if kind is type(None):
-            continue
-        try:
-            return _value(text, kind)
-        except (ValueError, OverflowError) as error:
-            errors.append(str(error))
-    raise ValueError("; ".join(errors))
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() in ("true", "yes", "on", "1"):
-        return True
-    if text.lower() in ("false", "no", "off", "0"):
-        return False
-    raise ValueError("write true or false")
-
-
-def _choice(text: str, choices: tuple[str, ...]) -> str:
-    if text.lower() not in choices:
-        raise ValueError(f"write {' or '.join(choices)}")
-    return text.lower()
+    return settings_of(Settings, environment)

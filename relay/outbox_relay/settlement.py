@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
+from outbox_core.backoff import Backoff
 from outbox_core.publisher import Confirmed, Nacked, Outcome, Returned, Unencodable
-from outbox_relay.backoff import Backoff
 
 Reason: TypeAlias = Literal["unroutable", "nacked", "malformed", "expired"]
 

@@ -58,12 +58,17 @@ class Transfer:
         self._hooks = hooks
 
     async def once(
-        self, connection: Any, publisher: Publisher, after_key: str = "", *, singly: bool = False
+        self,
+        connection: Any,
+        publisher: Publisher,
+        after_key: str = "",
+        *,
+        singly: bool = False,
+        begin: str = "BEGIN",
     ) -> Moved:
         """Move one batch; `singly`, to find the one message over which the broker closes the channel."""
         started = time.perf_counter()
-        transaction = connection.transaction()
-        await transaction.start()
+        await connection.execute(begin)
         try:
             rows = await self._claim(connection, after_key)
             bodies = await self._bodies(connection, rows)
@@ -72,9 +77,8 @@ class Transfer:
         except BaseException:
             # A connection that is gone has rolled back already.
             if not connection.is_closed():
-                await transaction.rollback()
+                await connection.execute("ROLLBACK")
             raise
-        await transaction.commit()
         if rows:
             self._metrics.settled(time.perf_counter() - started)
             await self._report(rows, verdicts)
@@ -88,8 +92,6 @@ class Transfer:
         """
         for query, arguments in (
             (self._queries.bodies, 1),
-            (self._queries.delete, 1),
-            (self._queries.mark_sent, 1),
             (self._queries.back_off, 3),
             (self._queries.park, 2),
         ):
@@ -172,18 +174,16 @@ class Transfer:
         return outcomes
 
     async def _settle(self, connection: Any, rows: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
+        """Write what became of each row, and commit."""
         settlement = Settlement.of([row["id"] for row in rows], verdicts)
         gone, marked = settlement.dropped, settlement.sent
         if self._settings.clean_up_after == IMMEDIATELY:
             gone, marked = gone + marked, []
-        if gone:
-            await connection.execute(self._queries.delete, gone)
-        if marked:
-            await connection.execute(self._queries.mark_sent, marked)
         if settlement.delayed:
             await connection.execute(self._queries.back_off, *_columns(settlement.delayed))
         if settlement.parked:
             await connection.execute(self._queries.park, *_columns(settlement.parked))
+        await connection.execute(self._queries.conclusion(gone, marked))
 
     async def _report(self, rows: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
         """Tell metrics and hooks, now that it is committed."""

@@ -4,17 +4,22 @@ import json
 from typing import Any
 
 from outbox.body import JSON
-from outbox.wire import ATTEMPT, ROUTING_KEY, TRACKING_IDS
+from outbox.wire import ATTEMPT, DEADLINE, ROUTING_KEY, TRACKING_IDS
 from outbox_core.publisher import Message, Unencodable
 
 
 def message_of(row: Any, body: bytes, default_expiration: float | None) -> Message | Unencodable:
     """The message of a claimed row, or what is wrong with a row that somebody has written by hand."""
+    if row["timestamp"] is None:
+        return Unencodable("created_at is infinite; give it the time at which the message came to be")
     headers: dict[str, object] = {
         TRACKING_IDS: row["tracking_ids"],
         ROUTING_KEY: row["routing_key"],
         ATTEMPT: 1,
     }
+    remaining = row["remaining"] if row["remaining"] is not None else default_expiration
+    if remaining is not None:
+        headers[DEADLINE] = round((row["clock"] + remaining) * 1000)
     if row["headers"] is not None:
         try:
             own = json.loads(row["headers"])
@@ -23,8 +28,9 @@ def message_of(row: Any, body: bytes, default_expiration: float | None) -> Messa
             return Unencodable(f"headers cannot be read: {error}")
         if not isinstance(own, dict):
             return Unencodable(f"headers must be a JSON object, not {row['headers'][:40]}")
+        # Of a message that was passed on with all its headers, the deadline is not this one's.
+        own.pop(DEADLINE, None)
         headers = {**own, **headers}
-    remaining = row["remaining"] if row["remaining"] is not None else default_expiration
     return Message(
         routing_key=row["routing_key"],
         body=body,

@@ -5,9 +5,10 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from outbox_cli.local.ports import free_ports
 from tests.integration.relaying import DEADLINE_SECONDS, until
@@ -62,16 +63,24 @@ class RelayProcess:
             return str(error)
 
 
+def relay_process(*arguments: str, **variables: str) -> AbstractAsyncContextManager[RelayProcess]:
+    """Start a relay; it is killed where it has not ended with the block."""
+    return module_process("outbox_relay", *arguments, variables=variables)
+
+
 @asynccontextmanager
-async def relay_process(*arguments: str, **variables: str) -> AsyncIterator[RelayProcess]:
-    """Start one; it is killed where it has not ended with the block."""
+async def module_process(
+    module: str, *arguments: str, variables: Mapping[str, str], folder: Path | None = None
+) -> AsyncIterator[RelayProcess]:
+    """Start `python -m module`, in a folder."""
     [port] = free_ports(1)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOX_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "outbox_relay",
+        module,
         *arguments,
+        cwd=folder,
         env={**inherited, "OUTBOX_PROBE_PORT": str(port), **variables},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -61,6 +61,23 @@ async def test_the_relays_own_expiration_is_for_messages_without_one(traffic: Tr
     assert 0 < seconds_left(await inbox.get(await traffic.emit("a", expiration=5))) <= 5
 
 
+async def test_the_moment_at_which_it_ends_goes_along_by_the_databases_clock(traffic: Traffic) -> None:
+    inbox = await traffic.inbox("#")
+    row = "SELECT extract(epoch FROM send_after + expiration) FROM outbox_table WHERE message_id = $1"
+    clock = "SELECT extract(epoch FROM clock_timestamp())"
+    own = await traffic.emit("a", expiration=500)
+    ends = await traffic.database.fetchval(row, own)
+    before = await traffic.database.fetchval(clock)
+    without = await traffic.emit("a")
+    await traffic.relaying(expiration=timedelta(seconds=70))
+    deadlines = [(await inbox.get(message_id)).headers["x-outbox-deadline"] for message_id in (own, without)]
+    after = await traffic.database.fetchval(clock)
+    assert all(isinstance(deadline, int) for deadline in deadlines)
+    # Within a row the clock is read twice, first for what is left; between the two anything may happen.
+    assert ends * 1000 - 1 <= deadlines[0] <= (ends + after - before) * 1000 + 1
+    assert (before + 70) * 1000 - 1 <= deadlines[1] <= (after + 70) * 1000 + 1
+
+
 EXPIRED = {"expiration": "interval '1 s'", "send_after": "now() - interval '10 s'"}
 
 

@@ -9,7 +9,9 @@ import asyncpg
 import pytest
 
 from outbox import schema
+from outbox_cli.local import Services
 from outbox_cli.local.ports import free_ports
+from tests.integration.administrator import management, user_without_rights
 from tests.integration.relay_process import Result, relay_process, result_of
 from tests.integration.relaying import Traffic, traffic_between
 
@@ -204,7 +206,30 @@ async def test_a_missing_exchange_that_somebody_else_declares_is_one_line(traffi
         OUTBOX_EXCHANGE_NAME="elsewhere",
         OUTBOX_PROVISIONED="true",
     )
-    assert_refuses(result, 'exchange "elsewhere" does not exist; declare it as a durable topic exchange')
+    assert_refuses(result, 'missing on the broker: exchange "elsewhere"; declare them')
+
+
+@pytest.mark.parametrize("provisioned", ["false", "true"])
+async def test_a_broker_user_who_may_configure_nothing_relays_where_the_exchange_is_there(
+    traffic: Traffic, services: Services, provisioned: str
+) -> None:
+    inbox = await traffic.inbox("#")
+    parts = urlsplit(traffic.rabbitmq_url)
+    with user_without_rights(services) as user:
+        rights = {"configure": "^$", "write": f"^{traffic.exchange_name}$", "read": "^$"}
+        management(services, "PUT", f"permissions/{parts.path[1:]}/{user}", rights)
+        url = parts._replace(netloc=f"{user}:{user}@{parts.hostname}:{parts.port}")
+        async with relay_process(
+            OUTBOX_DATABASE_URL=traffic.postgres_url,
+            OUTBOX_BROKER_URL=urlunsplit(url),
+            OUTBOX_EXCHANGE_NAME=traffic.exchange_name,
+            OUTBOX_PROVISIONED=provisioned,
+        ) as process:
+            await process.answers("/readyz", "200 ok\n")
+            await inbox.gets(await traffic.emit_many(10))
+            process.process.send_signal(signal.SIGTERM)
+            result = await process.ended()
+    assert (result.status, result.complaints) == (0, []), result.errors
 
 
 async def test_an_exchange_of_another_kind_is_one_line(traffic: Traffic) -> None:

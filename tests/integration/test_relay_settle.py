@@ -129,7 +129,7 @@ async def test_a_parked_message_goes_out_when_a_person_lets_it(traffic: Traffic)
         ({"content_type": "repeat('t', 300)"}, "the content type is 300 bytes long and AMQP takes 255"),
         ({"expiration": "interval '100 years'"}, "the expiration of "),
         ({"expiration": "interval '178000000 years'"}, "the expiration of "),
-        ({"created_at": "'infinity'"}, "the timestamp None is not a number of seconds since 1970"),
+        ({"created_at": "'infinity'"}, "created_at is infinite"),
         ({"created_at": "'1969-01-01'"}, "the timestamp -"),
     ],
     ids=lambda value: None if isinstance(value, str) else " ".join(value.values())[:40],
