@@ -1,0 +1,109 @@
+"""`python -m outbox_worker shop.listeners`: the listeners of modules, with settings from the environment.
+
+`OUTBOX_BROKER_URL` is needed, and `OUTBOX_DATABASE_URL` by listeners with exactly_once or deduplicate; each
+field of `Settings` may be given as `OUTBOX_…`.
+
+`OUTBOX_PROBE_PORT` (8080) serves /livez, /readyz and /metrics.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from importlib.metadata import version
+from pathlib import Path
+
+import asyncpg
+
+from outbox_core import logs, loop
+from outbox_core.broker_errors import BrokerError
+from outbox_core.database import DatabaseError
+from outbox_core.environment import (
+    SettingError,
+    leaves,
+    log_format,
+    needed_url,
+    one_line,
+    probe_port,
+    variable_of,
+)
+from outbox_core.probes import Probes, ProbesError
+from outbox_core.signals import Shutdown
+from outbox_worker.errors import WorkerError
+from outbox_worker.loading import load
+from outbox_worker.settings import Settings, from_environment
+from outbox_worker.worker import Worker
+
+_log = logging.getLogger("outbox.worker")
+
+_CANNOT_RUN = (
+    SettingError,
+    WorkerError,
+    DatabaseError,
+    BrokerError,
+    ProbesError,
+    ValueError,
+    # What Postgres says of the inbox: refused to create, or not ours to touch.
+    asyncpg.InsufficientPrivilegeError,
+)
+"""What a person has to mend: one line of log says it better than a traceback."""
+
+
+def main(environment: Mapping[str, str] = os.environ) -> int:
+    targets = _arguments()
+    logs.configure()
+    problems: list[BaseException] = []
+    try:
+        logs.configure(environment.get("OUTBOX_LOG_LEVEL", "INFO"), log_format(environment))
+        loop.run(_work(targets, environment))
+    except* _CANNOT_RUN as group:
+        problems = leaves(group)
+    # Several listeners may have met the same one.
+    for line in dict.fromkeys(map(one_line, problems)):
+        _log.error("%s", line)
+    return 1 if problems else 0
+
+
+async def _work(targets: Sequence[str], environment: Mapping[str, str]) -> None:
+    # As with `python -m`, but also for an installed script: what is developed is where one stands.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    worker = Worker(
+        rmq_connection_url=needed_url(environment, "OUTBOX_BROKER_URL"),
+        listeners=load(targets),
+        db_engine_url=environment.get("OUTBOX_DATABASE_URL") or None,
+        settings=from_environment(environment),
+    )
+    with Probes(probe_port(environment)) as probes, Shutdown() as shutdown:
+        probes.readiness.add("worker", worker.unready_reason)
+        beating = asyncio.create_task(probes.liveness.run())
+        try:
+            await worker.run_until(shutdown.requested)
+        finally:
+            beating.cancel()
+
+
+def _arguments() -> list[str]:
+    variables = "\n".join(f"  {variable_of(field.name)}" for field in fields(Settings))
+    parser = argparse.ArgumentParser(
+        prog="outbox_worker",
+        description=(__doc__ or "").replace("`", ""),
+        epilog=f"environment:\n  OUTBOX_BROKER_URL\n  OUTBOX_DATABASE_URL\n  OUTBOX_PROBE_PORT\n{variables}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=version("outbox-operator"))
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        metavar="MODULE[:NAME]",
+        help="a module, for all of its listeners, or one of them or a list of them by its name",
+    )
+    targets: list[str] = parser.parse_args().targets
+    return targets
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""Transactions through asyncpg, on connections of our own.
+
+We send BEGIN and COMMIT ourselves: BEGIN in one round trip with the note, COMMIT to hear whether it was one.
+For that we rely on one thing beyond asyncpg's API, which `test_a_listener_may_open_savepoints` pins: while a
+connection's `_top_xact` is a transaction, `connection.transaction()` is a savepoint within it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import cached_property
+from importlib.util import find_spec
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from outbox.listener import Listener
+from outbox_core.database import Database, is_lost
+from outbox_worker.connections import Connections
+from outbox_worker.inbox import Inbox
+from outbox_worker.transactions import (
+    END_SECONDS,
+    ERRORS,
+    OPEN_SECONDS,
+    Entry,
+    TransactionEndedError,
+    away,
+    causes,
+)
+
+if TYPE_CHECKING:
+    from outbox_worker.sqlalchemy_transactions import SqlAlchemyTransactions
+
+_DUPLICATE = Entry(is_duplicate=True)
+
+
+class AsyncpgTransactions:
+    """Transactions on a database that is told by its URL."""
+
+    def __init__(self, database: Database, inbox: Inbox, size: int) -> None:
+        self._database = database
+        self._inbox = inbox
+        self._size = size
+        self._connections = Connections(database, size, "outbox-worker")
+
+    def begin(
+        self, queue: str, message_id: str, *, session: bool = False
+    ) -> AbstractAsyncContextManager[Entry]:
+        if session:
+            return self._sessions.begin(queue, message_id, session=True)
+        opening = f"BEGIN; {self._inbox.note_text(queue, message_id)}"
+        return _Transaction(self._database, self._connections, opening)
+
+    async def was_handled(self, queue: str, message_id: str) -> bool:
+        return await self._send(self._inbox.find_text(queue, message_id)) != "SELECT 0"
+
+    async def note_handled(self, queue: str, message_id: str) -> None:
+        await self._send(self._inbox.note_text(queue, message_id))
+
+    def problems(self, listeners: Iterable[Listener[..., Any]]) -> list[str]:
+        if find_spec("sqlalchemy") is not None:
+            return []
+        return [
+            f"{listener.queue}: it asks for a session, and SQLAlchemy is not installed; "
+            "pip install 'sqlalchemy[asyncio]', or ask for connection"
+            for listener in listeners
+            if "session" in listener.arguments.context
+        ]
+
+    async def open(self) -> None:
+        async with self._lent():
+            pass
+
+    async def create(self) -> None:
+        async with self._lent() as connection:
+            await self._inbox.create(connection)
+
+    async def check(self) -> list[str]:
+        async with self._lent() as connection:
+            return await self._inbox.check(connection)
+
+    async def purge(self, older_than_seconds: float, limit: int) -> int:
+        async with self._lent() as connection:
+            return await self._inbox.purge(connection, older_than_seconds, limit)
+
+    async def aclose(self) -> None:
+        await self._connections.aclose()
+        if "_sessions" in self.__dict__:
+            await self._sessions.aclose()
+
+    @cached_property
+    def _sessions(self) -> "SqlAlchemyTransactions":
+        # SQLAlchemy need not be there for listeners that do not ask for it.
+        from outbox_worker.sqlalchemy_transactions import SqlAlchemyTransactions, engine_of
+
+        engine = engine_of(self._database, self._size)
+        return SqlAlchemyTransactions(engine, self._database, self._inbox, owned=True)
+
+    async def _send(self, sql: str) -> str:
+        """Send a statement of a message's, which is not to blame for whatever happens."""
+        try:
+            connection = await self._connections.take()
+        except ERRORS as error:
+            raise away(self._database, error) from error
+        try:
+            status: str = await connection.execute(sql, timeout=OPEN_SECONDS)
+        except ERRORS as error:
+            self._connections.drop(connection)
+            raise away(self._database, error) from error
+        except BaseException:
+            self._connections.drop(connection)
+            raise
+        self._connections.give_back(connection)
+        return status
+
+    @contextlib.asynccontextmanager
+    async def _lent(self) -> AsyncIterator[Any]:
+        """A connection in a transaction, for work that a person may have to help with."""
+        try:
+            connection = await self._connections.take()
+            try:
+                async with asyncio.timeout(OPEN_SECONDS), connection.transaction():
+                    yield connection
+            finally:
+                self._connections.give_back(connection)
+        except ERRORS as error:
+            if self._database.is_passing(error):
+                raise away(self._database, error) from error
+            raise
+
+
+class _Transaction:
+    """One transaction, from BEGIN to COMMIT or ROLLBACK."""
+
+    def __init__(self, database: Database, connections: Connections, opening: str) -> None:
+        self._database = database
+        self._connections = connections
+        self._opening = opening
+        self._connection: Any = None
+
+    async def __aenter__(self) -> Entry:
+        try:
+            connection = await self._connections.take()
+        except ERRORS as error:
+            raise away(self._database, error) from error
+        try:
+            status = await connection.execute(self._opening, timeout=OPEN_SECONDS)
+            if status == "INSERT 0 0":
+                await connection.execute("ROLLBACK", timeout=END_SECONDS)
+        except ERRORS as error:
+            self._connections.drop(connection)
+            raise away(self._database, error) from error
+        except BaseException:
+            self._connections.drop(connection)
+            raise
+        if status == "INSERT 0 0":
+            self._connections.give_back(connection)
+            return _DUPLICATE
+        connection._top_xact = connection.transaction()
+        self._connection = connection
+        return Entry(is_duplicate=False, connection=connection)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        connection = self._connection
+        if connection is None:  # a duplicate
+            return
+        connection._top_xact = None
+        try:
+            if error is None:
+                await self._commit(connection)
+            else:
+                await self._roll_back(connection, error)
+        except BaseException:
+            self._connections.drop(connection)
+            raise
+        self._connections.give_back(connection)
+
+    async def _commit(self, connection: Any) -> None:
+        try:
+            if not connection.is_closed() and not connection.is_in_transaction():
+                raise TransactionEndedError(
+                    "the listener has ended its transaction itself, and what it did is not one with its "
+                    "message; leave COMMIT and ROLLBACK to the worker"
+                )
+            status = await connection.execute("COMMIT", timeout=END_SECONDS)
+        except ERRORS as error:
+            if self._database.is_passing(error):
+                raise away(self._database, error, has_run=True) from error
+            raise
+        if status != "COMMIT":
+            raise TransactionEndedError(
+                "a statement of the listener has failed and the listener went on, though Postgres has rolled "
+                "its transaction back; let the error out, or put the statement into a savepoint: "
+                "async with connection.transaction()"
+            )
+
+    async def _roll_back(self, connection: Any, error: BaseException) -> None:
+        """Roll back after the listener's error, which goes on its way unless the connection is lost."""
+        try:
+            await connection.execute("ROLLBACK", timeout=END_SECONDS)
+        except ERRORS:
+            connection.terminate()
+            if any(map(is_lost, causes(error))):
+                raise away(self._database, error, has_run=True) from error

@@ -1,0 +1,86 @@
+"""A bounded set of asyncpg connections, opened when they are needed and kept for the next."""
+
+import asyncio
+import logging
+from typing import Any
+
+from outbox_core.database import CONNECT_SECONDS, Database
+
+_log = logging.getLogger("outbox.database")
+
+
+class Connections:
+    """At most `size` connections to one database; whoever comes when all are lent waits for one."""
+
+    def __init__(self, database: Database, size: int, name: str) -> None:
+        if size < 1:
+            raise ValueError(f"size {size}: there must be at least one connection")
+        self._database = database
+        self._name = name
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Any] = []
+        self._is_closed = False
+        self._is_known = database.pooled
+        """Whether we have looked if there is a pooler in between."""
+
+    async def take(self) -> Any:
+        """A connection, to be given back; a `DatabaseError` where none can be had."""
+        await self._free.acquire()
+        try:
+            return self._reused() or await self._opened()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def give_back(self, connection: Any) -> None:
+        """Keep the connection for the next; one that is broken, or still in a transaction, is closed."""
+        if self._is_closed or connection.is_closed() or connection.is_in_transaction():
+            connection.terminate()
+        else:
+            self._idle.append(connection)
+        self._free.release()
+
+    def drop(self, connection: Any) -> None:
+        """Close the connection, and with it whatever is under way."""
+        connection.terminate()
+        self._free.release()
+
+    async def aclose(self) -> None:
+        """Close those that are not lent; the others are closed when they are given back."""
+        self._is_closed = True
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            try:
+                await connection.close(timeout=CONNECT_SECONDS)
+            except OSError:  # a server that does not answer; asyncpg has given the connection up
+                _log.debug("%s did not close a connection in time", self._database.where)
+
+    def _reused(self) -> Any:
+        # The one that was used last: its caches are warm, and the others may be closed by the server.
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    async def _opened(self) -> Any:
+        connection = await self._database.connect(self._name)
+        if self._is_known:
+            return connection
+        try:
+            pid = connection.get_server_pid()
+            found = await connection.execute(
+                f"SELECT WHERE pg_backend_pid() = {pid}", timeout=CONNECT_SECONDS
+            )
+        except BaseException:
+            connection.terminate()
+            raise
+        self._is_known = True
+        if found != "SELECT 0":
+            return connection
+        # The server is not who we have shaken hands with: a pooler, which may be in transaction mode. What a
+        # listener prepares in one transaction might in the next be another statement of another process.
+        _log.warning("%s is behind a pooler: nothing stays prepared", self._database.where)
+        self._database.pooled = True
+        connection.terminate()
+        return await self._database.connect(self._name)

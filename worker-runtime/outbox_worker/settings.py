@@ -1,0 +1,78 @@
+"""Everything about a worker that a user can choose, with its default, and how the environment spells it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from outbox.retry import RetryPolicy, policy_of
+from outbox.table import TableName
+from outbox.topology import check_exchange
+from outbox_core.environment import SettingError, settings_of
+from outbox_worker.inbox import DEFAULT_TABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of a worker."""
+
+    exchange_name: str = "outbox"
+    """The topic exchange that the listeners' queues are bound to."""
+    retry_delays: RetryPolicy | tuple[float, ...] = (1, 10, 60, 300)
+    """The retries of listeners that name none: seconds before each, or a policy."""
+    prefetch_count: int = 10
+    """How many messages a listener handles at the same time; an ordered one handles one."""
+    enable_metrics: bool = True
+    """Count and measure for Prometheus."""
+    provisioned: bool = False
+    """Somebody else declares exchanges and queues: only check that they are there."""
+    handler_timeout: float | None = 1500
+    """How many seconds a listener may take; None for ever. The broker's own limit is 30 minutes by default,
+    and what it does then is to close the channel."""
+    shutdown_timeout: float = 30
+    """How many seconds listeners that run may take to finish when the worker is asked to stop."""
+    publish_timeout: float = 30
+    """How many seconds the broker may take to confirm a retry or a dead letter before it is sent again."""
+    dlq_interval: float = 30
+    """How many seconds pass between two looks at the depth of dead-letter queues."""
+    inbox_table: str = DEFAULT_TABLE
+    """The table in which exactly-once and deduplicating listeners note what was handled."""
+    inbox_retention: timedelta = timedelta(days=7)
+    """How long a message is remembered: a duplicate that comes later is handled again."""
+    inbox_connections: int = 10
+    """How many connections to the database such listeners may use at the same time, all together."""
+    auto_create_table: bool = False
+    """Create the inbox where it is missing, instead of refusing to start."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.retry_delays, list):
+            object.__setattr__(self, "retry_delays", tuple(self.retry_delays))
+        TableName.parse(self.inbox_table)
+        check_exchange(self.exchange_name)
+        for name in ("prefetch_count", "inbox_connections"):
+            self._require(getattr(self, name) >= 1, name, "at least 1")
+        self._require(self.prefetch_count <= 65535, "prefetch_count", "at most 65535")
+        for name in ("publish_timeout", "dlq_interval"):
+            self._require(getattr(self, name) > 0, name, "more than 0 seconds")
+        self._require(
+            self.handler_timeout is None or self.handler_timeout > 0,
+            "handler_timeout",
+            "more than 0 seconds, or None",
+        )
+        self._require(self.shutdown_timeout >= 0, "shutdown_timeout", "0 or more seconds")
+        self._require(self.inbox_retention > timedelta(), "inbox_retention", "more than 0 seconds")
+        _ = self.policy
+
+    def _require(self, condition: bool, name: str, bounds: str) -> None:
+        if not condition:
+            raise SettingError(f"{name} must be {bounds}, got {getattr(self, name)!r}")
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The policy of listeners that name none."""
+        return policy_of(self.retry_delays)
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that `OUTBOX_…` variables give: each has the name of its field, in capitals."""
+    return settings_of(Settings, environment)

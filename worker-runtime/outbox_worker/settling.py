@@ -1,0 +1,98 @@
+"""Settling a failed message: published to a delay tier or the dead-letter exchange, and only then acked."""
+
+import logging
+from datetime import timedelta
+from enum import Enum, auto
+from typing import assert_never
+
+from outbox.topology import dead_letter_exchange, tier_name
+from outbox_core.consumer import Received
+from outbox_worker.dispatch import Dispatch, Refused, Sent, Unwanted
+from outbox_worker.link import Link
+from outbox_worker.redelivery import Failure, dead_letter, retry_message
+
+_log = logging.getLogger("outbox.worker")
+
+
+class Settled(Enum):
+    """What has become of a failed message."""
+
+    RETRIED = auto()
+    """It waits in a delay tier."""
+    DEAD_LETTERED = auto()
+    """It is in the dead-letter queue, or the broker moves it there."""
+    LEFT = auto()
+    """The connection it came by is gone: it comes again."""
+
+
+class Settling:
+    """Settles the failed messages of one queue."""
+
+    def __init__(self, exchange: str, queue: str, dispatch: Dispatch) -> None:
+        self._exchange = exchange
+        self._queue = queue
+        self._dispatch = dispatch
+        self._dlx = dead_letter_exchange(exchange)
+        self._dlx_is_forbidden = False
+
+    async def retry(self, link: Link, received: Received, failure: Failure, delay: timedelta) -> Settled:
+        """Have the message come again after `delay`."""
+        message = retry_message(received.message, self._queue, failure)
+        tier = tier_name(self._exchange, delay)
+        match result := await self._dispatch.send(tier, message, lambda: not link.is_lost):
+            case Sent():
+                self._ack(link, received)
+                return Settled.RETRIED
+            case Unwanted():
+                return self._left(received)
+            case Refused(reason):
+                _log.error("message %s cannot be retried: %s", message.message_id, reason)
+                return await self.dead_letter(link, received, failure)
+            case _:
+                assert_never(result)
+
+    async def dead_letter(self, link: Link, received: Received, failure: Failure) -> Settled:
+        """Move the message to the dead-letter queue, with what is known of its failure."""
+        if self._dlx_is_forbidden:
+            return self._by_the_broker(link, received)
+        for short in (False, True):
+            message = dead_letter(received.message, self._queue, failure, short=short)
+            result = await self._dispatch.send(
+                self._dlx, message, lambda: not link.is_lost, may_be_forbidden=True
+            )
+            match result:
+                case Sent():
+                    self._ack(link, received)
+                    return Settled.DEAD_LETTERED
+                case Unwanted():
+                    return self._left(received)
+                case Refused(reason, is_forbidden):
+                    if is_forbidden:
+                        self._dlx_is_forbidden = True
+                        _log.info("dead letters come without the error in their headers: %s", reason)
+                        break
+                    _log.warning("dead letter %s is refused: %s", message.message_id, reason)
+                case _:
+                    assert_never(result)
+        return self._by_the_broker(link, received)
+
+    def _by_the_broker(self, link: Link, received: Received) -> Settled:
+        return Settled.DEAD_LETTERED if link.dead_letter(received) else self._left(received)
+
+    def _ack(self, link: Link, received: Received) -> None:
+        if not link.ack(received):
+            _log.warning(
+                "message %s of queue %s is settled but could not be acked, since its connection is gone; "
+                "it is delivered a second time",
+                received.message.message_id,
+                self._queue,
+            )
+
+    def _left(self, received: Received) -> Settled:
+        _log.warning(
+            "message %s of queue %s could not be settled, since its connection is gone; "
+            "it is delivered again",
+            received.message.message_id,
+            self._queue,
+        )
+        return Settled.LEFT

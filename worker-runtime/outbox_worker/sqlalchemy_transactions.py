@@ -1,0 +1,202 @@
+"""Transactions through SQLAlchemy: for listeners that ask for a session, and for workers given an engine."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, TypeAlias
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
+
+from outbox.drivers import recognise
+from outbox.drivers.driver import Row
+from outbox.drivers.statement import Statement
+from outbox.listener import Listener
+from outbox_core.database import Database, is_lost
+from outbox_worker.inbox import Inbox, check_id, fetch
+from outbox_worker.transactions import (
+    END_SECONDS,
+    ERRORS,
+    OPEN_SECONDS,
+    Entry,
+    TransactionEndedError,
+    away,
+    causes,
+)
+
+_Door: TypeAlias = AsyncSession | AsyncConnection
+_ERRORS = (SQLAlchemyError, *ERRORS)
+_FAILED_TRANSACTION = "25P02"
+
+
+class SqlAlchemyTransactions:
+    """Transactions on the connections of an engine."""
+
+    def __init__(self, engine: AsyncEngine, database: Database, inbox: Inbox, *, owned: bool = False) -> None:
+        """`database` is where the engine connects to. One that is `owned` is disposed of in the end."""
+        self._engine = engine
+        self._database = database
+        self._inbox = inbox
+        self._owned = owned
+
+    @contextlib.asynccontextmanager
+    async def begin(self, queue: str, message_id: str, *, session: bool = False) -> AsyncIterator[Entry]:
+        check_id(message_id)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                door: _Door
+                if session:
+                    door = await stack.enter_async_context(AsyncSession(self._engine))
+                    connection = await door.connection()
+                else:
+                    door = connection = await stack.enter_async_context(self._engine.connect())
+                async with asyncio.timeout(OPEN_SECONDS):
+                    noted = await fetch(door, self._inbox.note, queue, message_id)
+                entry = await _entry(door, is_duplicate=not noted)
+            except _ERRORS as error:
+                raise away(self._database, error) from error
+            try:
+                yield entry
+            except Exception as error:
+                await self._roll_back(door, connection, error)
+                raise
+            if noted:
+                await self._commit(door, noted)
+
+    async def was_handled(self, queue: str, message_id: str) -> bool:
+        check_id(message_id)
+        return bool(await self._send(self._inbox.find, queue, message_id))
+
+    async def note_handled(self, queue: str, message_id: str) -> None:
+        check_id(message_id)
+        await self._send(self._inbox.note, queue, message_id)
+
+    def problems(self, listeners: Iterable[Listener[..., Any]]) -> list[str]:
+        driver = self._engine.dialect.driver
+        if driver == "asyncpg":
+            return []
+        return [
+            f"{listener.queue}: it asks for a connection, which is asyncpg's, and db_engine is on {driver}; "
+            "ask for session, or give the worker db_engine_url or an engine on postgresql+asyncpg"
+            for listener in listeners
+            if "connection" in listener.arguments.context
+        ]
+
+    async def open(self) -> None:
+        async with self._lent():
+            pass
+
+    async def create(self) -> None:
+        async with self._lent() as connection:
+            await self._inbox.create(connection)
+
+    async def check(self) -> list[str]:
+        async with self._lent() as connection:
+            found = await self._inbox.check(connection)
+            if recognise(connection).autocommits(connection):
+                found.append("db_engine commits each statement by itself; give one without AUTOCOMMIT")
+            return found
+
+    async def purge(self, older_than_seconds: float, limit: int) -> int:
+        async with self._lent() as connection:
+            return await self._inbox.purge(connection, older_than_seconds, limit)
+
+    async def aclose(self) -> None:
+        if self._owned:
+            await self._engine.dispose()
+
+    async def _send(self, statement: Statement, *args: str) -> list[Row]:
+        """Send a statement of a message's, which is not to blame for whatever happens."""
+        try:
+            async with self._engine.begin() as connection, asyncio.timeout(OPEN_SECONDS):
+                return await fetch(connection, statement, *args)
+        except _ERRORS as error:
+            raise away(self._database, error) from error
+
+    @contextlib.asynccontextmanager
+    async def _lent(self) -> AsyncIterator[AsyncConnection]:
+        """A connection in a transaction, for work that a person may have to help with."""
+        try:
+            async with self._engine.begin() as connection, asyncio.timeout(OPEN_SECONDS):
+                yield connection
+        except _ERRORS as error:
+            if self._is_passing(error):
+                raise away(self._database, error) from error
+            raise
+
+    async def _commit(self, door: _Door, noted: list[Row]) -> None:
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                if isinstance(door, AsyncSession):
+                    await door.flush()
+                if await fetch(door, self._inbox.transaction) != noted:
+                    raise TransactionEndedError(
+                        "the listener has ended its transaction itself, and what it did is not one with its "
+                        "message; leave commit and rollback to the worker"
+                    )
+                await door.commit()
+        except _ERRORS as error:
+            if self._is_passing(error):
+                raise away(self._database, error, has_run=True) from error
+            if _sqlstate(error) == _FAILED_TRANSACTION:
+                raise TransactionEndedError(
+                    "a statement of the listener has failed and the listener went on, though Postgres has "
+                    "rolled its transaction back; let the error out, or put the statement into a savepoint: "
+                    "async with session.begin_nested()"
+                ) from error
+            raise
+
+    async def _roll_back(self, door: _Door, connection: AsyncConnection, error: Exception) -> None:
+        """Roll back after the listener's error, which goes on its way unless the connection is lost."""
+        is_broken = connection.invalidated
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await door.rollback()
+        except _ERRORS:
+            is_broken = True
+        if is_broken and _tells_of_loss(error):
+            raise away(self._database, error, has_run=True) from error
+
+    def _is_passing(self, error: Exception) -> bool:
+        return _tells_of_loss(error) or any(map(self._database.is_passing, causes(error)))
+
+
+def engine_of(database: Database, size: int) -> AsyncEngine:
+    """An engine of our own, on connections as the database's others are."""
+
+    async def connected() -> Any:
+        return await database.connect("outbox-worker")
+
+    def connect() -> Any:
+        dbapi: Any = engine.dialect.dbapi
+        if not database.pooled:
+            return dbapi.connect(async_creator_fn=connected)
+        return dbapi.connect(
+            async_creator_fn=connected,
+            prepared_statement_cache_size=0,
+            # A name that nobody else has: the pooler's sessions are everybody's.
+            prepared_statement_name_func=lambda: f"outbox_{uuid.uuid4().hex}",
+        )
+
+    engine = create_async_engine("postgresql+asyncpg://", creator=connect, pool_size=size, max_overflow=0)
+    return engine
+
+
+async def _entry(door: _Door, *, is_duplicate: bool) -> Entry:
+    if is_duplicate:
+        return Entry(is_duplicate=True)
+    if isinstance(door, AsyncSession):
+        return Entry(is_duplicate=False, session=door)
+    return Entry(is_duplicate=False, connection=(await door.get_raw_connection()).driver_connection)
+
+
+def _tells_of_loss(error: BaseException) -> bool:
+    return any(
+        is_lost(cause) or (isinstance(cause, DBAPIError) and cause.connection_invalidated)
+        for cause in causes(error)
+    )
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    return getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
