@@ -1,15 +1,21 @@
 """The worlds that chaos tests play in."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
-from outbox_cli.local import Services
-from tests.chaos.harness import World
+from outbox_cli.local import Services, start
+from outbox_cli.local.rabbitmq import RabbitMQServer
+from tests.chaos.private import world_on
+from tests.chaos.workplace import Workplace
+from tests.chaos.world import World
+from tests.integration.administrator import rabbitmqctl
 
 Measure: TypeAlias = Callable[[str, object], None]
+MakeWorkplace: TypeAlias = Callable[..., Awaitable[Workplace]]
 
 
 @pytest.fixture
@@ -27,6 +33,64 @@ async def world(empty_world: World) -> World:
     await empty_world.bind()
     await empty_world.consume()
     return empty_world
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[Services]:
+    """A pair that the tests of a module may take away."""
+    with start(environment={}) as services:
+        yield services
+
+
+@pytest.fixture
+async def empty_private_world(private: Services, tmp_path: Path) -> AsyncIterator[World]:
+    """A database and a vhost of it, without a queue."""
+    async with world_on(private, tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def alarm(private: Services) -> Iterator[Callable[[bool], None]]:
+    """Raises and clears the memory alarm of the private broker."""
+    broker = private.rabbitmq
+    if not isinstance(broker, RabbitMQServer):
+        pytest.skip("needs RabbitMQ from the programs on this machine")
+
+    def switch(on: bool) -> None:
+        rabbitmqctl(broker, "set_vm_memory_high_watermark", "0.00001" if on else "0.6")
+
+    yield switch
+    switch(False)
+
+
+@pytest.fixture
+async def workplace(empty_world: World) -> AsyncIterator[MakeWorkplace]:
+    """Makes a workplace of the world, for the listeners that are named, and clears it up."""
+    async with workplaces(empty_world) as make:
+        yield make
+
+
+@pytest.fixture
+async def private_workplace(empty_private_world: World) -> AsyncIterator[MakeWorkplace]:
+    """The same on services that may be taken away."""
+    async with workplaces(empty_private_world) as make:
+        yield make
+
+
+@asynccontextmanager
+async def workplaces(world: World) -> AsyncIterator[MakeWorkplace]:
+    made: list[Workplace] = []
+
+    async def make(*listeners: str, **options: Any) -> Workplace:
+        made.append(Workplace(world, listeners, **options))
+        await made[-1].prepare()
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for each in made:
+            await each.end()
 
 
 @pytest.fixture

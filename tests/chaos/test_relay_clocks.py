@@ -17,7 +17,7 @@ import pytest
 from outbox import Emitter, OutboxMessage
 from outbox_cli.local import apt
 from tests.chaos.conftest import Measure
-from tests.chaos.harness import World
+from tests.chaos.world import World
 
 DAY_SECONDS = 86_400
 SCRIPT = Path(__file__).with_name("skewed_application.py")

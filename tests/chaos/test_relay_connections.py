@@ -4,7 +4,8 @@ import asyncpg
 import pytest
 
 from tests.chaos.conftest import Measure
-from tests.chaos.harness import World, eventually
+from tests.chaos.waiting import eventually
+from tests.chaos.world import World
 
 BATCH, LANES = 50, 2
 IN_FLIGHT = BATCH * LANES

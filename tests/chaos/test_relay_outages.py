@@ -1,21 +1,19 @@
 """A Postgres and a RabbitMQ of our own that stop, crash or run out of memory under a relay."""
 
 import asyncio
-import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
+from collections.abc import Callable
 
 import asyncpg
 import pytest
 
-from outbox_cli.local import Services, runfolder, start
-from outbox_cli.local.rabbitmq import RabbitMQServer
+from outbox_cli.local import Services
 from tests.chaos.conftest import Measure
-from tests.chaos.harness import QUEUE, RelayProcess, World, eventually, freeze_in_a_batch, locked_rows
-from tests.integration.administrator import management, rabbitmqctl
+from tests.chaos.freezing import freeze_in_a_batch, locked_rows
+from tests.chaos.private import on_disk
+from tests.chaos.process import Process
+from tests.chaos.waiting import eventually
+from tests.chaos.world import QUEUE, World
 
 BATCH, LANES = 50, 2
 IN_FLIGHT = BATCH * LANES
@@ -23,45 +21,14 @@ SETTINGS = {"batch_size": BATCH, "lanes": LANES, "publish_timeout": 2, "clean_up
 LOOKS = 20
 
 
-@pytest.fixture(scope="module")
-def private() -> Iterator[Services]:
-    """A pair that these tests may take away."""
-    with start(environment={}) as services:
-        yield services
-
-
 @pytest.fixture
-async def private_world(private: Services, tmp_path: Path) -> AsyncIterator[World]:
-    """A database and a vhost of it, with one queue that everything arrives in, and its consumer."""
-    name = f"test_{uuid4().hex}"
-    connection = await asyncpg.connect(private.postgres.url)
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
-    user = urlsplit(private.rabbitmq.url).username
-    everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    await asyncio.to_thread(management, private, "PUT", f"vhosts/{name}")
-    await asyncio.to_thread(management, private, "PUT", f"permissions/{name}/{user}", everything)
-    urls = [
-        urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-        for url in (private.postgres.url, private.rabbitmq.url)
-    ]
-    async with World(private, urls[0], urls[1], tmp_path) as world:
-        await world.bind()
-        await world.consume()
-
-        async def is_on_disk() -> bool:
-            return on_disk(f"{name}_{QUEUE}")
-
-        await eventually("the queue is on the disk", is_on_disk)
-        yield world
-
-
-def on_disk(queue: str) -> bool:
-    """RabbitMQ 3.10 writes the name of a new quorum queue half a second late; a crash before loses it."""
-    records = {path: runfolder.read(path) for path in runfolder.parent_folder().iterdir()}
-    runs = [path for path, record in records.items() if record and record.owner.pid == os.getpid()]
-    names = [file for run in runs for file in run.glob("rabbitmq/data/*/quorum/*/names.dets")]
-    return any(queue.encode() in file.read_bytes() for file in names)
+async def private_world(empty_private_world: World) -> World:
+    """The same with one queue that everything arrives in, and its consumer."""
+    world = empty_private_world
+    await world.bind()
+    await world.consume()
+    await on_disk(world, QUEUE)
+    return world
 
 
 async def nothing_is_claimed(database: asyncpg.Connection) -> None:
@@ -182,25 +149,11 @@ async def test_a_relay_started_during_an_outage_waits_for_its_end(
     assert await world.close_the_books() == 0
 
 
-@pytest.fixture
-def alarm(private: Services) -> Iterator[Callable[[bool], None]]:
-    """Raises and clears the broker's memory alarm."""
-    broker = private.rabbitmq
-    if not isinstance(broker, RabbitMQServer):
-        pytest.skip("needs RabbitMQ from the programs on this machine")
-
-    def switch(on: bool) -> None:
-        rabbitmqctl(broker, "set_vm_memory_high_watermark", "0.00001" if on else "0.6")
-
-    yield switch
-    switch(False)
-
-
 async def test_a_broker_low_on_memory_is_waited_for(
     private_world: World, measured: Measure, alarm: Callable[[bool], None]
 ) -> None:
     world = private_world
-    relay: RelayProcess = await world.start_relay(**SETTINGS)
+    relay: Process = await world.start_relay(**SETTINGS)
     async with world.load(), world.database() as database:
         await world.more_arrive(200)
         await asyncio.to_thread(alarm, True)

@@ -12,7 +12,10 @@ from outbox_relay.queries import Queries
 from outbox_relay.settings import Settings
 from outbox_relay.transfer import Transfer
 from tests.chaos.conftest import Measure
-from tests.chaos.harness import World, eventually, freeze_in_a_batch
+from tests.chaos.freezing import freeze_in_a_batch
+from tests.chaos.waiting import eventually
+from tests.chaos.world import World
+from tests.integration.pgbouncer import PgBouncer
 
 BATCH, LANES, BURST = 50, 2, 1000
 IN_FLIGHT = BATCH * LANES
@@ -77,6 +80,26 @@ async def test_the_rows_of_a_frozen_relay_are_freed_by_the_server(
     assert duplicates <= IN_FLIGHT
 
 
+async def test_the_rows_of_a_relay_frozen_behind_a_pooler_are_freed_by_the_server(
+    world: World, measured: Measure
+) -> None:
+    settings = {"batch_size": BATCH, "lanes": LANES, "publish_timeout": 1, "poll_interval": 0.05}
+    application = world.application(transaction_size=BURST)
+    with PgBouncer(world.postgres_url) as pooler:
+        pooler.start("transaction")
+        frozen = await world.start_relay({"OUTBOX_DATABASE_URL": pooler.url}, **settings)
+        async with world.database() as database:
+            locked = await freeze_in_a_batch(frozen, application, database, pooled=True)
+            await world.start_relay(**settings)
+            rows = await database.fetch("SELECT id FROM outbox_table")
+            seconds = await sent(database, [row["id"] for row in rows])
+            measured(f"seconds until the {locked} rows of a frozen relay were sent by another", seconds)
+        frozen.kill()
+        duplicates = await world.close_the_books()
+    measured("duplicates", duplicates)
+    assert duplicates <= IN_FLIGHT
+
+
 async def test_a_batch_is_settled_without_a_question_to_the_server(world: World) -> None:
     """Between question and answer nothing would free the rows of a relay that is frozen."""
     settings = Settings()
@@ -86,11 +109,11 @@ async def test_a_batch_is_settled_without_a_question_to_the_server(world: World)
     async with world.database() as database:
         await transfer.rehearse(database)
         with database.query_logger(lambda record: asked.append(record.query)):
-            await database.execute(queries.delete, [1])
-            await database.execute(queries.mark_sent, [1])
+            await database.execute("BEGIN")
             await database.execute(queries.back_off, [1], [0.5], ["nacked"])
             await database.execute(queries.park, [1], ["malformed"])
-    assert asked == [queries.delete, queries.mark_sent, queries.back_off, queries.park]
+            await database.execute(queries.conclusion([1], [2]))
+    assert asked == ["BEGIN", queries.back_off, queries.park, queries.conclusion([1], [2])]
 
 
 async def test_sigterm_under_load_loses_and_repeats_nothing(world: World, measured: Measure) -> None:

@@ -1,7 +1,8 @@
 """Queues and exchanges that are full, missing, or taken away while messages flow."""
 
 from tests.chaos.conftest import Measure
-from tests.chaos.harness import EXCHANGE, QUEUE, World, eventually
+from tests.chaos.waiting import eventually
+from tests.chaos.world import EXCHANGE, QUEUE, World
 
 BATCH, LANES = 50, 2
 PATIENT = {"batch_size": BATCH, "lanes": LANES, "backoff_initial": 0.1, "backoff_maximum": 0.5}

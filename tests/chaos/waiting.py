@@ -1,0 +1,18 @@
+"""Waiting for something to come true."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+DEADLINE_SECONDS = 60.0
+POLL_SECONDS = 0.01
+
+
+async def eventually(what: str, holds: Callable[[], Awaitable[bool]]) -> float:
+    """Poll until it holds, and tell how many seconds that took; fail with what was awaited otherwise."""
+    started = time.monotonic()
+    while not await holds():
+        waited = time.monotonic() - started
+        assert waited < DEADLINE_SECONDS, f"still waiting after {DEADLINE_SECONDS:g} s until {what}"
+        await asyncio.sleep(POLL_SECONDS)
+    return time.monotonic() - started
