@@ -4,29 +4,43 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-from bench import backlog, draining, emitting, importing, latency, processes
-from bench.harness import QUICK, Sizes, Stage
+from bench import backlog, consuming, draining, emitting, importing, latency, pipeline, processes
 from bench.plot import svg
 from bench.report import Report, print_table, write_json
+from bench.sizes import QUICK, Sizes
+from bench.stage import Stage
 from outbox_cli.local import Services, start
 
 RESULTS = Path(__file__).parent / "results"
 _LOOK_SECONDS = 2.0
 
+Measurement: TypeAlias = Callable[[Stage, Sizes], Awaitable[Report]]
+
+_PARTS: dict[str, tuple[Measurement, ...]] = {
+    "emit": (),
+    "relay": (draining.measure, latency.to_queue, backlog.measure),
+    "worker": (consuming.measure, latency.to_handler, pipeline.measure),
+}
+"""What is measured on a table and a queue; emit needs neither relay nor queue."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure the project's promises.")
-    parser.add_argument("part", nargs="?", choices=("emit", "relay"), help="measure only this")
+    parser.add_argument("part", nargs="?", choices=tuple(_PARTS), help="measure only this")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     arguments = parser.parse_args()
     report = Report(others=processes.busy_part(_LOOK_SECONDS))
-    if arguments.part != "relay":
+    parts = [arguments.part] if arguments.part else list(_PARTS)
+    if "emit" in parts:
         _emit(report)
-    if arguments.part != "emit":
+    measurements = [measure for part in parts for measure in _PARTS[part]]
+    if measurements:
         with start() as services:
-            asyncio.run(_relay(report, services, QUICK if arguments.quick else Sizes()))
+            asyncio.run(_measure(report, measurements, services, QUICK if arguments.quick else Sizes()))
     print()
     print_table(report.figures)
     print(f"\n{os.cpu_count()} cores, {report.others:.0%} of them busy with other things before the run")
@@ -45,11 +59,12 @@ def _emit(report: Report) -> None:
         report.figures += asyncio.run(emitting.measure(services.postgres.url))
 
 
-async def _relay(report: Report, services: Services, sizes: Sizes) -> None:
-    print("measuring the relay …", flush=True)
+async def _measure(
+    report: Report, measurements: Sequence[Measurement], services: Services, sizes: Sizes
+) -> None:
     async with Stage.opened(services) as stage:
-        for part in (draining, latency, backlog):
-            measured = await part.measure(stage, sizes)
+        for measure in measurements:
+            measured = await measure(stage, sizes)
             report.figures += measured.figures
             report.charts += measured.charts
 

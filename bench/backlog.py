@@ -4,8 +4,9 @@ import time
 
 from bench import processes
 from bench.draining import faster
-from bench.harness import OURS, Drain, Sizes, Stage, progress
 from bench.report import Chart, Figure, Report
+from bench.sizes import Sizes
+from bench.stage import OURS, Drain, Stage, progress
 
 _LARGE, _SMALL = "outbox_large", "outbox_small"
 _MEGABYTE = 1_000_000
@@ -25,7 +26,7 @@ async def measure(stage: Stage, sizes: Sizes) -> Report:
         await stage.clear(_SMALL)
         await stage.fill(sizes.few, table=_SMALL)
         small.append(await stage.drain(OURS, sizes.few, table=_SMALL))
-        await stage.clear_queue()
+        await stage.queue.clear()
         large.append(await stage.drain(OURS, sizes.few, table=_LARGE))
     memory = await _memory(stage, sizes)
     steady = faster(f"rate with {sizes.backlog:,} pending", large, small, f"with {sizes.few:,}", 0.9)
@@ -47,7 +48,7 @@ async def _memory(stage: Stage, sizes: Sizes) -> Report:
                 seen.append((arrived, processes.resident_bytes(relay) / _MEGABYTE))
                 pace.append((arrived, arrived / (time.monotonic() - began)))
 
-        await stage.arrival_of(sizes.remembered, sample)
+        await stage.queue.arrival_of(sizes.remembered, sample)
         last = processes.resident_bytes(relay) / _MEGABYTE
     seen.append((sizes.remembered, last))
     early = next(size for arrived, size in seen if arrived >= sizes.remembered / 5)

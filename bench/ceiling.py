@@ -12,7 +12,9 @@ import uuid
 from pathlib import Path
 
 from bench import perf_test, processes
-from bench.harness import BODY_BYTES, EXCHANGE, ROUTING_KEY, Drain, Stage
+from bench.queue import EXCHANGE, TOPIC
+from bench.stage import Drain, Stage
+from bench.tally import BODY_BYTES
 from outbox_core import loop
 from outbox_core.broker import Broker
 from outbox_core.publisher import Message
@@ -30,37 +32,37 @@ async def measure(stage: Stage, jars: Path | None, count: int) -> Drain:
 
 
 async def _by_our_publisher(stage: Stage, count: int) -> Drain:
-    await stage.clear_queue()
+    await stage.queue.clear()
     with processes.running("bench.ceiling", {"OUTBOX_BROKER_URL": stage.broker_url}) as publisher:
         return await _watch(stage, publisher.pid, count)
 
 
 async def _by_perf_test(stage: Stage, jars: Path, count: int) -> Drain:
-    await stage.clear_queue()
+    await stage.queue.clear()
     # A few more, so that the last ones are published at full speed too.
     total = count * 2 + 5_000
     with perf_test.publishing(
-        jars, stage.broker_url, exchange=EXCHANGE, routing_key=ROUTING_KEY, size=BODY_BYTES, count=total
+        jars, stage.broker_url, exchange=EXCHANGE, routing_key=TOPIC, size=BODY_BYTES, count=total
     ) as pid:
         return await _watch(stage, pid, count)
 
 
 async def _watch(stage: Stage, pid: int, count: int) -> Drain:
-    await stage.arrival_of(count)
+    await stage.queue.arrival_of(count)
     return await stage.watch([pid], count)
 
 
 async def main() -> None:
-    async with Broker(os.environ["OUTBOX_BROKER_URL"]) as broker, asyncio.TaskGroup() as lanes:
+    async with Broker(os.environ["OUTBOX_BROKER_URL"], name="bench") as broker, asyncio.TaskGroup() as lanes:
         for _ in range(_LANES):
             lanes.create_task(_publish_forever(broker))
 
 
 async def _publish_forever(broker: Broker) -> None:
     publisher = await broker.publisher()
-    headers = {"x-outbox-tracking-ids": "[]", "x-outbox-routing-key": ROUTING_KEY, "x-outbox-attempt": 1}
+    headers = {"x-outbox-tracking-ids": "[]", "x-outbox-routing-key": TOPIC, "x-outbox-attempt": 1}
     messages = [
-        Message(ROUTING_KEY, b"x" * BODY_BYTES, str(uuid.uuid4()), int(time.time()), headers=headers)
+        Message(TOPIC, b"x" * BODY_BYTES, str(uuid.uuid4()), int(time.time()), headers=headers)
         for _ in range(_BATCH)
     ]
     while True:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from bench import ceiling, perf_test
-from bench.harness import NAIVE, OURS, Drain, Sizes, Stage, progress
 from bench.report import Chart, Figure, Report
+from bench.sizes import Sizes
+from bench.stage import NAIVE, OURS, Drain, Stage, progress
 
 Drains: TypeAlias = Sequence[Drain]
 

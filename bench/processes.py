@@ -14,10 +14,10 @@ _STOP_SECONDS = 30.0
 
 
 @contextmanager
-def running(module: str, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+def running(module: str, environment: Mapping[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """`python -m module` with more environment than ours, until the end of the block."""
     process = subprocess.Popen(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", module, *arguments],
         env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

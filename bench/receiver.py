@@ -2,38 +2,31 @@
 
 import asyncio
 import os
-import sys
-import time
 
-import aiormq
-from aiormq.abc import DeliveredMessage
-
-from bench.harness import QUEUE
+from bench.queue import NAME
+from bench.tally import Tally
 from outbox_core import loop
+from outbox_core.broker import Broker
+from outbox_core.consumer import Received
 
 _PATIENCE_SECONDS = 60.0
+_PREFETCH = 1_000
 
 
 async def main() -> None:
-    count = int(os.environ["BENCH_COUNT"])
-    received: list[tuple[str, int]] = []
-    last = asyncio.Event()
+    tally = Tally()
+    all_came = asyncio.Event()
 
-    async def take(message: DeliveredMessage) -> None:
-        moment = time.monotonic_ns()
-        received.append((str(message.header.properties.message_id), moment))
-        if len(received) == count:
-            last.set()
+    def take(received: Received) -> None:
+        consumer.ack(received)
+        if tally.note(received.message.body):
+            all_came.set()
 
-    connection = await aiormq.connect(os.environ["OUTBOX_BROKER_URL"])
-    channel = await connection.channel()
-    await channel.basic_consume(QUEUE, take, no_ack=True)
-    print("ready", flush=True)
-    async with asyncio.timeout(count / 1_000 + _PATIENCE_SECONDS):
-        await last.wait()
-    sys.stdout.writelines(f"{message_id} {moment}\n" for message_id, moment in received)
-    sys.stdout.flush()
-    await connection.close()
+    async with Broker(os.environ["OUTBOX_BROKER_URL"], name="bench") as broker:
+        consumer = await broker.consumer(NAME, _PREFETCH, take)
+        async with asyncio.timeout(int(os.environ["BENCH_COUNT"]) / 1_000 + _PATIENCE_SECONDS):
+            await all_came.wait()
+        await consumer.aclose()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`python -m bench.sender`: emit at a steady pace, each message in a transaction of its own.
 
-Prints the id of each message with the time at which its commit returned, by the clock that all processes of
-a machine share.
+Prints the number of each message with the time at which its commit returned, by the clock that all processes
+of a machine share.
 """
 
 import asyncio
@@ -10,7 +10,8 @@ import time
 
 import asyncpg
 
-from bench.harness import BODY_BYTES, ROUTING_KEY
+from bench.queue import TOPIC
+from bench.tally import body_of
 from outbox import Emitter
 from outbox_core import loop
 
@@ -20,7 +21,7 @@ _PER_SECOND = 1_000
 
 async def main() -> None:
     count = int(os.environ["BENCH_COUNT"])
-    committed: list[tuple[str, int]] = []
+    committed: list[tuple[int, int]] = []
     due = iter(range(count))
 
     async def send(connection: asyncpg.Connection, began: float) -> None:
@@ -28,14 +29,14 @@ async def main() -> None:
         for number in due:
             await asyncio.sleep(began + number / _PER_SECOND - time.monotonic())
             async with connection.transaction():
-                message_id = await emitter.emit(connection, ROUTING_KEY, b"x" * BODY_BYTES)
-            committed.append((str(message_id), time.monotonic_ns()))
+                await emitter.emit(connection, TOPIC, body_of(number))
+            committed.append((number, time.monotonic_ns()))
 
     connections = [await asyncpg.connect(os.environ["OUTBOX_DATABASE_URL"]) for _ in range(_CONNECTIONS)]
     began = time.monotonic()
     await asyncio.gather(*(send(connection, began) for connection in connections))
-    for message_id, moment in committed:
-        print(message_id, moment)
+    for number, moment in committed:
+        print(number, moment)
 
 
 if __name__ == "__main__":

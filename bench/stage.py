@@ -1,11 +1,11 @@
-"""What the measurements of a relay share: the table and the queue, filled and counted, and one drain."""
+"""What the measurements share: a table and a queue, filled and watched, and the relays between them."""
 
 import asyncio
 import contextlib
 import json
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -14,22 +14,17 @@ import aio_pika
 import asyncpg
 
 from bench import processes
+from bench.queue import TOPIC, Queue
+from bench.tally import BODY_BYTES
 from outbox import schema
 from outbox_cli.local import Services
 from outbox_relay import Settings
 
-EXCHANGE = "outbox"
-QUEUE = "bench"
-ROUTING_KEY = "bench.message"
-BODY_BYTES = 256
 TABLE = "outbox_table"
 
 OURS = "outbox_relay"
 NAIVE = "bench.naive"
 
-_SAMPLE_SECONDS = 0.02
-_PATIENCE_SECONDS = 60.0
-"""How long nothing may happen before a measurement is given up."""
 _STATEMENT_SECONDS = 600.0
 
 _FILL = """
@@ -41,37 +36,6 @@ _FILL = """
 """
 
 _WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass"
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much is measured."""
-
-    drained: int = 50_000
-    """Messages of one drain."""
-    rounds: int = 3
-    """How often each comparison is made, alternating."""
-    backlog: int = 1_000_000
-    """Pending rows that make a backlog."""
-    few: int = 10_000
-    """Pending rows that do not."""
-    keys: int = 1_000
-    """Ordering keys."""
-    remembered: int = 500_000
-    """Messages after which the memory of a relay is looked at."""
-    paced: int = 6_000
-    """Messages of one measurement of latency, at 1,000 a second."""
-
-
-QUICK = Sizes(
-    drained=3_000,
-    rounds=1,
-    backlog=30_000,
-    few=3_000,
-    keys=100,
-    remembered=20_000,
-    paced=2_000,
-)
 
 
 @dataclass(frozen=True)
@@ -108,8 +72,8 @@ class Stage:
         self.postgres_url = services.postgres.url
         self.broker_url = services.rabbitmq.url
         self._broker_pid = broker_pid(services.rabbitmq.management_url)
+        self.queue = Queue(self.broker_url, channel)
         self._connection = connection
-        self._channel = channel
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -125,42 +89,23 @@ class Stage:
         """An empty table and an empty quorum queue that is bound for everything."""
         await self._connection.execute(schema.drop_sql(table))
         await self._connection.execute(schema.create_sql(table))
-        await self.clear_queue()
+        await self.queue.clear()
 
-    async def clear_queue(self) -> None:
-        await self._channel.queue_delete(QUEUE)
-        exchange = await self._channel.declare_exchange(EXCHANGE, "topic", durable=True)
-        queue = await self._channel.declare_queue(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
-        await queue.bind(exchange, "#")
+    async def clear_effects(self) -> None:
+        """No trace of what handlers wrote, and none of what was handled."""
+        await self._connection.execute("DROP TABLE IF EXISTS effects, outbox_inbox")
+        await self._connection.execute("CREATE TABLE effects (body bytea)")
+
+    def consumer_cpu(self, consumers: list[int]) -> tuple[float, float]:
+        """CPU seconds of the consumers, and of the broker, so far."""
+        return processes.cpu_seconds(consumers), processes.cpu_seconds([self._broker_pid])
 
     async def fill(self, count: int, *, table: str = TABLE, keys: int = 0) -> None:
         """Pending rows, as they are when they have been there for a while: vacuumed and analysed."""
         await self._connection.execute(
-            _FILL.format(table=table), ROUTING_KEY, BODY_BYTES, keys, count, timeout=_STATEMENT_SECONDS
+            _FILL.format(table=table), TOPIC, BODY_BYTES, keys, count, timeout=_STATEMENT_SECONDS
         )
         await self._connection.execute(f"VACUUM ANALYZE {table}", timeout=_STATEMENT_SECONDS)
-
-    async def arrived(self) -> int:
-        """How many messages are in the queue."""
-        queue = await self._channel.declare_queue(QUEUE, passive=True)
-        return int(queue.declaration_result.message_count)
-
-    async def arrival_of(self, count: int, sample: Callable[[int], None] | None = None) -> None:
-        """Wait until so many messages are in the queue."""
-        most = 0
-        progressed = next_line = time.monotonic()
-        while (arrived := await self.arrived()) < count:
-            now = time.monotonic()
-            if arrived > most:
-                most, progressed = arrived, now
-            if sample is not None:
-                sample(arrived)
-            if now > next_line + 10:
-                print(f"      {arrived:,} of {count:,} …", flush=True)
-                next_line = now
-            if now > progressed + _PATIENCE_SECONDS:
-                raise TimeoutError(f"{arrived} of {count} messages arrived, and then none for a while")
-            await asyncio.sleep(_SAMPLE_SECONDS)
 
     @contextlib.asynccontextmanager
     async def relays(
@@ -215,10 +160,10 @@ class Stage:
 
     async def watch(self, publishers: list[int], count: int) -> Drain:
         """What the arrival of so many more messages takes, from now on."""
-        already = await self.arrived()
+        already = await self.queue.waiting()
         before = await self._cpu(publishers)
         began = time.monotonic()
-        await self.arrival_of(already + count)
+        await self.queue.arrival_of(already + count)
         seconds = time.monotonic() - began
         after = await self._cpu(publishers)
         publisher, postgres, broker = (late - early for early, late in zip(before, after, strict=True))

@@ -1,0 +1,34 @@
+"""How much is measured, by default and to see that it works."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    drained: int = 50_000
+    """Messages of one drain."""
+    rounds: int = 3
+    """How often each comparison is made, alternating."""
+    backlog: int = 1_000_000
+    """Pending rows that make a backlog."""
+    few: int = 10_000
+    """Pending rows that do not."""
+    keys: int = 1_000
+    """Ordering keys."""
+    remembered: int = 500_000
+    """Messages after which the memory of a relay is looked at."""
+    paced: int = 6_000
+    """Messages of one measurement of latency, at 1,000 a second."""
+
+
+QUICK = Sizes(
+    drained=3_000,
+    rounds=1,
+    backlog=30_000,
+    few=3_000,
+    keys=100,
+    remembered=20_000,
+    paced=2_000,
+)
