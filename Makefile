@@ -2,7 +2,7 @@
 # Postgres and RabbitMQ by themselves: `make test` is all a fresh Debian machine needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench venv clean
+.PHONY: help test lint format crds demo bench venv clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -27,6 +27,9 @@ lint: $(STAMP)  ## Check style, types and the layers between the packages
 format: $(STAMP)  ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+crds: $(STAMP)  ## Write the CustomResourceDefinitions from their types
+	$(BIN)/python -m outbox_operator.crds $(ARGS)
 
 demo: $(STAMP)  ## See a message go from a transaction to its listener
 	$(BIN)/python -m outbox_cli.demo $(ARGS)
