@@ -12,7 +12,7 @@ from aiormq.exceptions import AMQPError
 from outbox_core import aiormq_internals
 from outbox_core.acks import Acks, Settlement, Verdict
 from outbox_core.broker_errors import BrokerLostError, closed_by_us, consumer_cancelled, lost_consumer
-from outbox_core.consumer import OnMessage, Received
+from outbox_core.consumer import ACKS_AT_ONCE, OnMessage, Received
 from outbox_core.contents import DELIVER, Contents
 from outbox_core.deliveries import received_of, tag_of
 from outbox_core.frames import ack_frame, nack_frame
@@ -39,6 +39,7 @@ class BatchConsumer:
         """What came before `start` had returned; None when all of it is handed out."""
         self._is_flushing = False
         self._is_stopped = False
+        self._acks_may_wait = True
         self._is_gone = False
         """Nothing may be written on the channel any more."""
         self._lost: asyncio.Future[BrokerLostError] = self._loop.create_future()
@@ -60,6 +61,7 @@ class BatchConsumer:
 
     async def start(self, prefetch_count: int) -> None:
         """Begin to consume, or raise why not; deliveries come after this has returned."""
+        self._acks_may_wait = prefetch_count > ACKS_AT_ONCE
         try:
             await self._channel.basic_qos(prefetch_count=prefetch_count, timeout=_CALL_SECONDS)
             consuming = await self._channel.basic_consume(self._queue, _unused, timeout=_CALL_SECONDS)
@@ -103,9 +105,10 @@ class BatchConsumer:
         self._flush()
         is_consuming = self.is_usable and self._consumer_tag
         self._go(closed_by_us(self._queue))
-        if is_consuming:
-            # RabbitMQ forgets acks of a quorum queue which wait behind 32 others when the channel closes, and
-            # delivers again. A consumer is cancelled when those are applied, and what waits is on its way.
+        # RabbitMQ forgets acks of a quorum queue which wait behind 32 others when the channel closes, and
+        # delivers again. A consumer is cancelled when those are applied, and what waits is on its way. Where
+        # the order counts it must not be: the next consumer would begin behind what we have not settled.
+        if is_consuming and self._acks_may_wait:
             with suppress(*_FAILURES):
                 await self._channel.basic_cancel(self._consumer_tag, timeout=_CLOSE_SECONDS)
         await aiormq_internals.close_within(self._channel, _CLOSE_SECONDS)

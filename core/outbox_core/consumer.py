@@ -7,6 +7,10 @@ from typing import Protocol, TypeAlias
 from outbox_core.broker_errors import BrokerLostError
 from outbox_core.publisher import Message
 
+ACKS_AT_ONCE = 32
+"""How many acks of a quorum queue RabbitMQ works on at a time; the others wait. With a prefetch up to this, none
+has to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Received:

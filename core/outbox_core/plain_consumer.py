@@ -10,7 +10,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from aio_pika.exceptions import AMQPError
 
 from outbox_core.broker_errors import BrokerLostError, closed_by_us, consumer_cancelled, lost_consumer
-from outbox_core.consumer import OnMessage, Received
+from outbox_core.consumer import ACKS_AT_ONCE, OnMessage, Received
 from outbox_core.publisher import Message, RareProperties
 
 _CALL_SECONDS = 10.0
@@ -33,6 +33,7 @@ class PlainConsumer:
         self._settlements: deque[Callable[[], Awaitable[None]]] = deque()
         self._settling: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._acks_may_wait = True
         self._is_gone = False
         """Nothing can be settled any more."""
         self._started: asyncio.Future[None] = loop.create_future()
@@ -51,6 +52,7 @@ class PlainConsumer:
 
     async def start(self, prefetch_count: int) -> None:
         """Begin to consume, or raise why not; deliveries come after this has returned."""
+        self._acks_may_wait = prefetch_count > ACKS_AT_ONCE
         try:
             async with asyncio.timeout(_CALL_SECONDS):
                 await self._channel.set_qos(prefetch_count=prefetch_count)
@@ -99,14 +101,14 @@ class PlainConsumer:
 
     async def aclose(self) -> None:
         """See `Consumer.aclose`."""
-        queue = self._queue if self.is_usable else None
+        queue = self._queue if self.is_usable and self._acks_may_wait else None
         self._go(closed_by_us(self._name))
         with suppress(*_FAILURES):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 if self._settling:
                     await self._settling
                 if queue and self._consumer_tag:
-                    # Else RabbitMQ forgets acks of a quorum queue which wait behind 32 others.
+                    # As in `BatchConsumer.aclose`.
                     await queue.cancel(self._consumer_tag)
                 await self._channel.close()
 

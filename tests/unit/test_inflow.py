@@ -46,6 +46,19 @@ def test_a_frame_is_handed_out_with_its_last_byte_and_not_before() -> None:
     assert inflow.feed(data) == [(BODY, 3, b"hello")]
 
 
+@pytest.mark.parametrize("cut", range(26))
+def test_two_frames_may_be_cut_anywhere(cut: int) -> None:
+    sent = [(METHOD, 1, b"hello"), (BODY, 2, b"world")]
+    data = b"".join(map(encoded, sent))
+    assert len(data) == 26
+    inflow = Inflow(FRAME_MAX)
+
+    first = inflow.feed(data[:cut])
+
+    assert first == (sent[:1] if cut >= 13 else [])
+    assert first + inflow.feed(data[cut:]) == sent
+
+
 def test_a_large_frame_in_many_pieces_is_put_together() -> None:
     payload = bytes(range(256)) * 4096
     data = encoded((BODY, 1, payload))

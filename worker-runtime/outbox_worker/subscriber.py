@@ -49,7 +49,7 @@ class Subscriber:
         self._repair = repair
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._link = Link(stopping)
+        self._link = Link()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = stopping
         self.problem: str | None = "not consuming yet"
@@ -86,8 +86,6 @@ class Subscriber:
 
     async def finish(self, timeout_seconds: float) -> None:
         """Wait for the listeners that run, and cancel those that take longer than this."""
-        if self._keeps_order:
-            await self._link.arrival()
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=timeout_seconds)
@@ -105,8 +103,6 @@ class Subscriber:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_CANCELLED_SECONDS)
-        if self._keeps_order:
-            await self._link.hand_over()
         consumer, self._link.is_lost = self._link.consumer, True
         if consumer is not None:
             await consumer.aclose()
@@ -114,7 +110,7 @@ class Subscriber:
         self._metrics.in_flight(lambda: 0)
 
     async def _open(self) -> Consumer:
-        link = self._link = Link(self._stopping, keeps_order=self._keeps_order)
+        link = self._link = Link(keeps_order=self._keeps_order)
         consumer = await self._broker.consumer(
             self._queue, self._prefetch_count, partial(self._receive, link)
         )
@@ -125,8 +121,7 @@ class Subscriber:
         return consumer
 
     def _receive(self, link: Link, received: Received) -> None:
-        # In order, the message that is here already is the last one: to close on it would reorder.
-        if link.is_lost or (self._stopping.is_set() and not self._keeps_order):
+        if link.is_lost or self._stopping.is_set():
             link.give_back(received)
             return
         self._metrics.received()
