@@ -8,8 +8,7 @@ from outbox_core.broker_errors import BrokerLostError
 from outbox_core.publisher import Message
 
 ACKS_AT_ONCE = 32
-"""How many acks of a quorum queue RabbitMQ works on at a time; the others wait. With a prefetch up to this, none
-has to."""
+"""How many acks of a quorum queue RabbitMQ works on at a time; with a larger prefetch, others may wait."""
 
 
 @dataclass(frozen=True, slots=True)
