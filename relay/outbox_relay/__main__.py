@@ -71,8 +71,10 @@ async def _relay(environment: Mapping[str, str]) -> None:
         rmq_connection_url=needed_url(environment, "OUTBOX_BROKER_URL"),
         settings=from_environment(environment),
     )
-    with Probes(probe_port(environment)) as probes, Shutdown() as shutdown:
-        probes.readiness.add("relay", relay.unready_reason)
+    probes = Probes(probe_port(environment))
+    # Before anybody can ask: without a check it would be ready.
+    probes.readiness.add("relay", relay.unready_reason)
+    with probes, Shutdown() as shutdown:
         beating = asyncio.create_task(probes.liveness.run())
         try:
             await relay.run_until(shutdown.requested)

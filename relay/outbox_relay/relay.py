@@ -209,12 +209,13 @@ class MessageRelay:
 
     def _watch(self, broker: Broker, lanes: list[Lane]) -> None:
         """Let `/readyz` tell of what is away."""
-        self._readiness.add("start", lambda: None)
         self._readiness.add("broker", lambda: broker_reason(broker.state))
         self._readiness.add(
             "database", lambda: None if any(lane.is_connected for lane in lanes) else "not connected"
         )
         self._readiness.add("lanes", lambda: _common_problem(lanes))
+        # Last: another thread asks, and must not find nothing at all to complain of.
+        self._readiness.add("start", lambda: None)
 
     def _broker_changed(self, state: BrokerState) -> None:
         if self._is_leaving:

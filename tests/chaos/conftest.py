@@ -79,6 +79,7 @@ async def private_workplace(empty_private_world: World) -> AsyncIterator[MakeWor
 
 @asynccontextmanager
 async def workplaces(world: World) -> AsyncIterator[MakeWorkplace]:
+    """Makes workplaces until the block ends."""
     made: list[Workplace] = []
 
     async def make(*listeners: str, **options: Any) -> Workplace:

@@ -73,8 +73,8 @@ async def test_a_queue_deleted_under_load_comes_back_and_what_is_emitted_then_is
             async with place.world.channel() as channel:
                 await channel.queue_delete("once")
             emitted_before = ledger.committed.keys() | ledger.unknown.keys()
-            measured("seconds until the worker was ready again", await worker.ready())
             measured("seconds until 20 more were handled", await place.more_handled(20))
+            await worker.ready()
         await place.world.resolve()
         await place.world.nothing_is_pending()
         await place.flush()

@@ -1,6 +1,6 @@
 """The stage of a worker's chaos test: listeners in processes, behind an application and its relay."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,6 +25,8 @@ from tests.chaos.world import EXCHANGE, World
 
 FOLLOW_UPS = "follow-ups"
 _EFFECTS = "CREATE TABLE effects (id bigserial, listener text, message_id uuid, follow_up uuid)"
+_LIMIT = "delivery_limit"
+"""What the broker says of a message that it has handed out too often to consumers that died."""
 TIERS = tuple(tier_name(EXCHANGE, timedelta(seconds=delay)) for delay in DELAYS)
 
 
@@ -50,6 +52,10 @@ class Workplace:
     """Every worker that was ever started."""
     follow_ups: Ledger = field(default_factory=Ledger)
     """What the exactly-once listener emits, and what of it arrives."""
+    kills_many: bool = False
+    """So many workers die that the broker's delivery limit may be reached, which is no fault of theirs."""
+    limited: int = 0
+    """How many messages the broker has given up for that."""
     relayed_twice: int = 0
     """How many messages the relay may have sent twice, because of what was done to it."""
 
@@ -139,6 +145,14 @@ class Workplace:
 
         return await eventually(f"each listener has handled {count} further messages", have_been)
 
+    async def backlog_is_below(self, count: int) -> None:
+        """Wait until no listener has more messages than this before it."""
+
+        async def is_below() -> bool:
+            return len(self.expected(to_fail=False)) - min((await self.counts()).values()) < count
+
+        await eventually(f"fewer than {count} messages are before each listener", is_below)
+
     async def are_handled(self, calls: Collection[Call]) -> float:
         """Wait until all of these have come to their effect, but for what always fails; how many seconds."""
         wanted = {(call.listener, call.message_id) for call in calls if not self._fails(call.message_id)}
@@ -164,14 +178,15 @@ class Workplace:
             declared = await channel.declare_queue(queue, passive=True)
         return declared.declaration_result.message_count or 0
 
-    async def dead_letters(self, listener: str) -> Counter[UUID]:
-        """Take all dead letters of a listener."""
-        taken: Counter[UUID] = Counter()
+    async def dead_letters(self, listener: str) -> dict[UUID, set[str]]:
+        """Take all dead letters of a listener: their ids, and the errors or the broker's reasons."""
+        taken: defaultdict[UUID, set[str]] = defaultdict(set)
         async with self.world.channel() as channel:
             queue = await channel.get_queue(dead_letter_queue(listener))
             while (letter := await queue.get(fail=False, no_ack=True)) is not None:
-                taken[UUID(letter.message_id)] += 1
-        return taken
+                reason = letter.headers.get(wire.ERROR_TYPE) or letter.headers.get("x-first-death-reason")
+                taken[UUID(letter.message_id)].add(str(reason))
+        return dict(taken)
 
     @asynccontextmanager
     async def publishing(self) -> AsyncIterator[Callable[[UUID], Awaitable[None]]]:
@@ -222,10 +237,15 @@ class Workplace:
         wanted, failing = len(self.expected(to_fail=False)), len(self.expected(to_fail=True))
 
         async def is_handled() -> bool:
-            if min((await self.counts()).values()) < wanted:
+            counts = await self.counts()
+            if min(counts.values()) < wanted and not self.kills_many:
                 return False
-            depths = [await self.depth(dead_letter_queue(listener)) for listener in self.listeners]
-            return min(depths) >= failing
+            depths = {each: await self.depth(dead_letter_queue(each)) for each in self.listeners}
+            # What the broker has given up is a dead letter, and may have been handled or not.
+            return all(
+                depths[each] >= failing and counts[each] + depths[each] >= wanted + failing
+                for each in self.listeners
+            )
 
         what = f"each listener has handled {wanted} messages and given up {failing}"
         return await eventually(what, is_handled)
@@ -241,9 +261,16 @@ class Workplace:
         duplicates = {}
         for listener in self.listeners:
             handled = await self.handled(listener)
-            assert handled.keys() == wanted, listener
-            assert (await self.dead_letters(listener)).keys() == failing, listener
-            duplicates[listener] = handled.total() - len(wanted)
+            letters = await self.dead_letters(listener)
+            limited = {known for known, reasons in letters.items() if _LIMIT in reasons}
+            self.limited += len(limited)
+            assert wanted - handled.keys() - limited == set(), f"{listener} has lost messages"
+            assert failing - letters.keys() == set(), f"{listener} has lost dead letters"
+            assert handled.keys() - wanted == set(), f"{listener} has handled what was not to be"
+            unexpected = [letters[known] for known in letters.keys() - failing - limited]
+            assert unexpected == [], f"{listener} has given up what was to succeed: {unexpected}"
+            duplicates[listener] = handled.total() - len(handled)
+        assert self.limited == 0 or self.kills_many, f"the broker has given up {self.limited} messages"
         if "once" in self.listeners:
             assert duplicates["once"] == 0
             await self._compare_follow_ups()
@@ -291,9 +318,6 @@ def _message(message_id: UUID, headers: Mapping[str, str] | None = None) -> aio_
 
 
 async def _confirmed(exchange: AbstractExchange, message: aio_pika.Message, routing_key: str) -> None:
-    """Publish until a queue has it."""
-
-    async def is_taken() -> bool:
-        return isinstance(await exchange.publish(message, routing_key), Basic.Ack)
-
-    await eventually(f"exchange {exchange.name} has a queue for {routing_key}", is_taken)
+    """Publish, and see that a queue has it."""
+    answer = await exchange.publish(message, routing_key)
+    assert isinstance(answer, Basic.Ack), f"exchange {exchange.name} has no queue for {routing_key}"

@@ -21,6 +21,7 @@ from outbox_worker.inbox import Inbox
 from outbox_worker.transactions import (
     DatabaseAwayError,
     Entry,
+    MessageBusyError,
     TransactionEndedError,
     Transactions,
     transactions_of,
@@ -174,15 +175,19 @@ async def test_a_message_that_was_handled_is_a_duplicate_in_its_queue_only(
     assert await noted(database) == [("shop.audit", "a"), ("shop.mail", "a")]
 
 
+async def is_duplicate(door: Door, message_id: str) -> bool:
+    """What a second worker finds when it comes, as often as it takes."""
+    while True:
+        with contextlib.suppress(MessageBusyError):
+            async with door.begin(message_id) as entry:
+                return bool(entry.is_duplicate)
+
+
 async def test_whoever_has_the_same_message_at_the_same_time_waits_and_sees_a_duplicate(
     door: Door, database: asyncpg.Connection
 ) -> None:
-    async def second() -> bool:
-        async with door.begin("a") as entry:
-            return bool(entry.is_duplicate)
-
     async with door.begin("a"):
-        waiting = asyncio.create_task(second())
+        waiting = asyncio.create_task(is_duplicate(door, "a"))
         await until("the second waits", lambda: waiting_for_a_lock(database))
     assert await waiting
 
@@ -190,17 +195,58 @@ async def test_whoever_has_the_same_message_at_the_same_time_waits_and_sees_a_du
 async def test_whoever_waits_takes_over_when_the_first_fails(
     door: Door, database: asyncpg.Connection
 ) -> None:
-    async def second() -> bool:
-        async with door.begin("a") as entry:
-            return bool(entry.is_duplicate)
-
     with pytest.raises(ListenerFailedError):
         async with door.begin("a"):
-            waiting = asyncio.create_task(second())
+            waiting = asyncio.create_task(is_duplicate(door, "a"))
             await until("the second waits", lambda: waiting_for_a_lock(database))
             raise ListenerFailedError
     assert not await waiting
     assert await noted(database) == [(QUEUE, "a")]
+
+
+async def test_whoever_waits_in_vain_is_told_why_and_keeps_no_connection(
+    door: Door, database: asyncpg.Connection
+) -> None:
+    async with door.begin("a"):
+        for _ in range(3):
+            with pytest.raises(MessageBusyError, match=f"message a of queue {QUEUE} is being handled"):
+                async with door.begin("a"):
+                    pytest.fail("the first has neither committed nor rolled back")
+        # Of two connections the first has one.
+        async with door.begin("b") as entry:
+            assert not entry.is_duplicate
+
+    async def nobody_waits() -> bool:
+        return not await waiting_for_a_lock(database)
+
+    await until("the server waits for nobody", nobody_waits)
+    assert await is_duplicate(door, "a")
+
+
+@pytest.mark.parametrize("session", [False, True], ids=["connection", "session"])
+async def test_the_server_ends_the_transaction_of_who_does_nothing_in_it(
+    postgres_url: str, database: asyncpg.Connection, session: bool
+) -> None:
+    transactions = transactions_of(db_engine_url=postgres_url, longest_seconds=0.1)
+    others = Door(transactions_of(db_engine_url=postgres_url), session)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        with pytest.raises(DatabaseAwayError):
+            async with transactions.begin(QUEUE, "a", session=session):
+                # As a process that is frozen: it has not heard of it yet.
+                assert not await is_duplicate(others, "a")
+    assert await noted(database) == [(QUEUE, "a")]
+    await transactions.aclose()
+    await others.transactions.aclose()
+
+
+async def test_a_limit_in_the_url_goes_before_ours(postgres_url: str) -> None:
+    url = f"{postgres_url}?idle_in_transaction_session_timeout=54321"
+    transactions = transactions_of(db_engine_url=url, longest_seconds=1)
+    await transactions.create()
+    async with transactions.begin(QUEUE, "a") as entry:
+        setting = await entry.connection.fetchval("SHOW idle_in_transaction_session_timeout")
+    assert setting == "54321ms"
+    await transactions.aclose()
 
 
 async def terminate_others(database: asyncpg.Connection) -> None:
@@ -573,7 +619,7 @@ async def test_no_more_connections_than_asked_for(
 async def test_a_connection_lent_at_the_end_is_closed_when_it_comes_back(
     database: asyncpg.Connection, postgres_url: str
 ) -> None:
-    connections = Connections(Database(postgres_url), 2, "outbox-worker")
+    connections = Connections(Database(postgres_url), 2, "outbox-worker", None)
     kept, lent = await connections.take(), await connections.take()
     connections.give_back(kept)
     await connections.aclose()
@@ -583,7 +629,7 @@ async def test_a_connection_lent_at_the_end_is_closed_when_it_comes_back(
 
 
 async def test_a_connection_that_cannot_be_had_leaves_its_place_free() -> None:
-    connections = Connections(Database("postgresql://127.0.0.1:1/shop"), 1, "outbox-worker")
+    connections = Connections(Database("postgresql://127.0.0.1:1/shop"), 1, "outbox-worker", None)
     async with asyncio.timeout(DEADLINE_SECONDS):
         for _ in range(3):
             with pytest.raises(UnreachableError):

@@ -77,8 +77,10 @@ async def _work(targets: Sequence[str], environment: Mapping[str, str]) -> None:
         db_engine_url=environment.get("OUTBOX_DATABASE_URL") or None,
         settings=from_environment(environment),
     )
-    with Probes(probe_port(environment)) as probes, Shutdown() as shutdown:
-        probes.readiness.add("worker", worker.unready_reason)
+    probes = Probes(probe_port(environment))
+    # Before anybody can ask: without a check it would be ready.
+    probes.readiness.add("worker", worker.unready_reason)
+    with probes, Shutdown() as shutdown:
         beating = asyncio.create_task(probes.liveness.run())
         try:
             await worker.run_until(shutdown.requested)

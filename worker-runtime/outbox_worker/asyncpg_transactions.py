@@ -21,8 +21,10 @@ from outbox_worker.inbox import Inbox
 from outbox_worker.transactions import (
     END_SECONDS,
     ERRORS,
+    NOTE_SECONDS,
     OPEN_SECONDS,
     Entry,
+    MessageBusyError,
     TransactionEndedError,
     away,
     causes,
@@ -37,11 +39,12 @@ _DUPLICATE = Entry(is_duplicate=True)
 class AsyncpgTransactions:
     """Transactions on a database that is told by its URL."""
 
-    def __init__(self, database: Database, inbox: Inbox, size: int) -> None:
+    def __init__(self, database: Database, inbox: Inbox, size: int, longest_seconds: float | None) -> None:
         self._database = database
         self._inbox = inbox
         self._size = size
-        self._connections = Connections(database, size, "outbox-worker")
+        self._longest_seconds = longest_seconds
+        self._connections = Connections(database, size, "outbox-worker", longest_seconds)
 
     def begin(
         self, queue: str, message_id: str, *, session: bool = False
@@ -49,7 +52,8 @@ class AsyncpgTransactions:
         if session:
             return self._sessions.begin(queue, message_id, session=True)
         opening = f"BEGIN; {self._inbox.note_text(queue, message_id)}"
-        return _Transaction(self._database, self._connections, opening)
+        busy = MessageBusyError(queue, message_id)
+        return _Transaction(self._database, self._connections, opening, busy)
 
     async def was_handled(self, queue: str, message_id: str) -> bool:
         return await self._send(self._inbox.find_text(queue, message_id)) != "SELECT 0"
@@ -93,7 +97,7 @@ class AsyncpgTransactions:
         # SQLAlchemy need not be there for listeners that do not ask for it.
         from outbox_worker.sqlalchemy_transactions import SqlAlchemyTransactions, engine_of
 
-        engine = engine_of(self._database, self._size)
+        engine = engine_of(self._database, self._size, self._longest_seconds)
         return SqlAlchemyTransactions(engine, self._database, self._inbox, owned=True)
 
     async def _send(self, sql: str) -> str:
@@ -132,10 +136,14 @@ class AsyncpgTransactions:
 class _Transaction:
     """One transaction, from BEGIN to COMMIT or ROLLBACK."""
 
-    def __init__(self, database: Database, connections: Connections, opening: str) -> None:
+    def __init__(
+        self, database: Database, connections: Connections, opening: str, busy: MessageBusyError
+    ) -> None:
+        """`opening` begins it with the note, and `busy` is raised where somebody else has the message."""
         self._database = database
         self._connections = connections
         self._opening = opening
+        self._busy = busy
         self._connection: Any = None
 
     async def __aenter__(self) -> Entry:
@@ -144,8 +152,8 @@ class _Transaction:
         except ERRORS as error:
             raise away(self._database, error) from error
         try:
-            status = await connection.execute(self._opening, timeout=OPEN_SECONDS)
-            if status == "INSERT 0 0":
+            status = await self._begin(connection)
+            if status != "INSERT 0 1":
                 await connection.execute("ROLLBACK", timeout=END_SECONDS)
         except ERRORS as error:
             self._connections.drop(connection)
@@ -153,12 +161,23 @@ class _Transaction:
         except BaseException:
             self._connections.drop(connection)
             raise
-        if status == "INSERT 0 0":
+        if status != "INSERT 0 1":
             self._connections.give_back(connection)
+            if status is None:
+                raise self._busy
             return _DUPLICATE
         connection._top_xact = connection.transaction()
         self._connection = connection
         return Entry(is_duplicate=False, connection=connection)
+
+    async def _begin(self, connection: Any) -> str | None:
+        """What became of the note: one row, none where there is one already, or None while it waits."""
+        try:
+            status: str = await connection.execute(self._opening, timeout=NOTE_SECONDS)
+        except TimeoutError:
+            # asyncpg has the server cancel the statement, and waits for that before the next one.
+            return None
+        return status
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -12,11 +12,13 @@ _log = logging.getLogger("outbox.database")
 class Connections:
     """At most `size` connections to one database; whoever comes when all are lent waits for one."""
 
-    def __init__(self, database: Database, size: int, name: str) -> None:
+    def __init__(self, database: Database, size: int, name: str, longest_seconds: float | None) -> None:
+        """`longest_seconds` is how long a transaction may be idle, where the URL does not say it."""
         if size < 1:
             raise ValueError(f"size {size}: there must be at least one connection")
         self._database = database
         self._name = name
+        self._longest_seconds = longest_seconds
         self._free = asyncio.Semaphore(size)
         self._idle: list[Any] = []
         self._is_closed = False
@@ -64,6 +66,12 @@ class Connections:
         return None
 
     async def _opened(self) -> Any:
+        connection = await self._unpooled()
+        await limit_idling(connection, self._database, self._longest_seconds)
+        return connection
+
+    async def _unpooled(self) -> Any:
+        """A connection that prepares nothing where there is a pooler in between."""
         connection = await self._database.connect(self._name)
         if self._is_known:
             return connection
@@ -84,3 +92,22 @@ class Connections:
         self._database.pooled = True
         connection.terminate()
         return await self._database.connect(self._name)
+
+
+async def limit_idling(connection: Any, database: Database, longest_seconds: float | None) -> None:
+    """Have the server end a transaction of a process that is frozen, unless the URL has a limit already.
+
+    A pooler would hand the limit on to others.
+    """
+    if longest_seconds is None or database.pooled:
+        return
+    setting = "'idle_in_transaction_session_timeout'"
+    try:
+        await connection.execute(
+            f"SELECT set_config({setting}, '{round(longest_seconds * 1000)}', false) "
+            f"WHERE current_setting({setting}) = '0'",
+            timeout=CONNECT_SECONDS,
+        )
+    except BaseException:
+        connection.terminate()
+        raise

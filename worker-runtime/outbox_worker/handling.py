@@ -25,7 +25,7 @@ from outbox_worker.metrics import Metrics
 from outbox_worker.problems import Problems
 from outbox_worker.redelivery import Failure, text_of
 from outbox_worker.settling import Settled, Settling
-from outbox_worker.transactions import DatabaseAwayError, Transactions
+from outbox_worker.transactions import DatabaseAwayError, MessageBusyError, Transactions
 from outbox_worker.verdict import DeadLetter, TryAgain, Verdict, is_rejection, verdict
 
 _log = logging.getLogger("outbox.worker")
@@ -277,7 +277,10 @@ class Handling:
             _log.warning(
                 "message %s of queue %s is held: %s", received.message.message_id, self._queue, error
             )
-        self._problems.note(asyncio.current_task(), f"the database is away: {error}")
+        is_busy = isinstance(error, MessageBusyError)
+        self._problems.note(
+            asyncio.current_task(), str(error) if is_busy else f"the database is away: {error}"
+        )
         await self._wait(link, _DATABASE.delay(waits))
 
     async def _wait(self, link: Link, seconds: float) -> None:

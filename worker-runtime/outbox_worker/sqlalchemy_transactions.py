@@ -14,12 +14,15 @@ from outbox.drivers.driver import Row
 from outbox.drivers.statement import Statement
 from outbox.listener import Listener
 from outbox_core.database import Database, is_lost
+from outbox_worker.connections import limit_idling
 from outbox_worker.inbox import Inbox, check_id, fetch
 from outbox_worker.transactions import (
     END_SECONDS,
     ERRORS,
+    NOTE_SECONDS,
     OPEN_SECONDS,
     Entry,
+    MessageBusyError,
     TransactionEndedError,
     away,
     causes,
@@ -51,8 +54,7 @@ class SqlAlchemyTransactions:
                     connection = await door.connection()
                 else:
                     door = connection = await stack.enter_async_context(self._engine.connect())
-                async with asyncio.timeout(OPEN_SECONDS):
-                    noted = await fetch(door, self._inbox.note, queue, message_id)
+                noted = await self._noted(door, queue, message_id)
                 entry = await _entry(door, is_duplicate=not noted)
             except _ERRORS as error:
                 raise away(self._database, error) from error
@@ -63,6 +65,13 @@ class SqlAlchemyTransactions:
                 raise
             if noted:
                 await self._commit(door, noted)
+
+    async def _noted(self, door: _Door, queue: str, message_id: str) -> list[Row]:
+        try:
+            async with asyncio.timeout(NOTE_SECONDS):
+                return await fetch(door, self._inbox.note, queue, message_id)
+        except TimeoutError:
+            raise MessageBusyError(queue, message_id) from None
 
     async def was_handled(self, queue: str, message_id: str) -> bool:
         check_id(message_id)
@@ -162,11 +171,13 @@ class SqlAlchemyTransactions:
         return _tells_of_loss(error) or any(map(self._database.is_passing, causes(error)))
 
 
-def engine_of(database: Database, size: int) -> AsyncEngine:
+def engine_of(database: Database, size: int, longest_seconds: float | None) -> AsyncEngine:
     """An engine of our own, on connections as the database's others are."""
 
     async def connected() -> Any:
-        return await database.connect("outbox-worker")
+        connection = await database.connect("outbox-worker")
+        await limit_idling(connection, database, longest_seconds)
+        return connection
 
     def connect() -> Any:
         dbapi: Any = engine.dialect.dbapi

@@ -11,9 +11,12 @@ from outbox.listener import Listener
 from outbox_core.database import Database, DatabaseError
 from outbox_worker.inbox import DEFAULT_TABLE, Inbox
 
+NOTE_SECONDS = 1.0
+"""How long a note waits for somebody else who is handling the same message. It is tried anew then: those who
+wait must not keep the connections from those who could work."""
+
 OPEN_SECONDS = 60.0
-"""How long a statement of ours may take. A note waits for somebody else who is handling the same message; one
-that waited for so long is tried anew."""
+"""How long any other statement of ours may take."""
 
 END_SECONDS = 30.0
 """How long COMMIT and ROLLBACK may take."""
@@ -39,6 +42,13 @@ class DatabaseAwayError(Exception):
         self.has_run = has_run
         """Whether the listener had begun. One that loses its connection each time should not be tried for
         ever."""
+
+
+class MessageBusyError(DatabaseAwayError):
+    """Somebody else has begun to handle the message, and has neither committed nor rolled back."""
+
+    def __init__(self, queue: str, message_id: str) -> None:
+        super().__init__(f"message {message_id} of queue {queue} is being handled by somebody else")
 
 
 class TransactionEndedError(Exception):
@@ -99,17 +109,20 @@ def transactions_of(
     db_engine_url: str | None = None,
     table: str = DEFAULT_TABLE,
     size: int = 10,
+    longest_seconds: float | None = None,
 ) -> Transactions:
     """The transactions of an SQLAlchemy AsyncEngine, or of a URL with at most `size` connections.
 
-    Where listeners ask for connections and others for sessions, a URL has that many connections for each.
+    Where listeners ask for connections and others for sessions, a URL has that many connections for each. A
+    transaction in which nothing happens for `longest_seconds` is ended by the server: that of a process which
+    is frozen would keep its message from everybody. The connections of an engine are its owner's to limit.
     """
     inbox = Inbox(table)
     match db_engine, db_engine_url:
         case None, str():
             from outbox_worker.asyncpg_transactions import AsyncpgTransactions
 
-            return AsyncpgTransactions(Database(db_engine_url), inbox, size)
+            return AsyncpgTransactions(Database(db_engine_url), inbox, size, longest_seconds)
         case _, None if db_engine is not None:
             _check_engine(db_engine)
             from outbox_worker.sqlalchemy_transactions import SqlAlchemyTransactions

@@ -38,6 +38,8 @@ from outbox_worker.upkeep import Upkeep
 _log = logging.getLogger("outbox.worker")
 
 _SWEEP_SECONDS = 1.0
+_MARGIN_SECONDS = 60.0
+"""How much longer than a listener may take the server waits for its transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +260,13 @@ class Worker:
     def _transactions(self) -> Transactions | None:
         if not self._with_inbox:
             return None
+        limit = self.settings.handler_timeout
         transactions = transactions_of(
             self._db_engine,
             self._db_engine_url,
             table=self.settings.inbox_table,
             size=self.settings.inbox_connections,
+            longest_seconds=None if limit is None else limit + _MARGIN_SECONDS,
         )
         if problems := transactions.problems(self._with_inbox):
             raise WorkerError("; ".join(problems))
@@ -305,11 +309,12 @@ class Worker:
 
     def _watch(self, brokers: _Brokers, posts: list[_Post]) -> None:
         """Let `/readyz` tell of what is away."""
-        self._readiness.add("start", lambda: None)
         for name, broker in zip(("broker", "broker for retries"), brokers.each, strict=False):
             self._readiness.add(name, partial(_reason_of, broker))
         self._readiness.add("listeners", partial(_first_problem, [post.subscriber for post in posts]))
         self._readiness.add("messages", self._problems.reason)
+        # Last: another thread asks, and must not find nothing at all to complain of.
+        self._readiness.add("start", lambda: None)
 
     def _changed(self, kind: str, state: BrokerState) -> None:
         if self._is_leaving:
