@@ -161,7 +161,7 @@ async def test_a_deleted_queue_that_somebody_else_provisions_is_waited_for(works
     running = await workshop.working(handler, provisioned=True)
     await workshop.channel.queue_delete(handler.queue)
     await workshop.until(
-        lambda: f'queue "{handler.queue}" cannot be consumed' in (running.worker.unready_reason() or ""),
+        lambda: f'queue "{handler.queue}" is not there' in (running.worker.unready_reason() or ""),
         lambda: f"the queue to be missed: {running.worker.unready_reason()}",
     )
     # Somebody else, in the person of a worker that declares.
