@@ -13,6 +13,7 @@ from outbox_core.publisher import Publisher
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
 from outbox_relay.settings import Settings
+from outbox_relay.transaction import Transaction
 from outbox_relay.transfer import Moved, Transfer
 from outbox_relay.wake import Wake
 
@@ -58,7 +59,7 @@ class Lane:
         self._patience = patience
         self._stopping = stopping
         self._bounds_ms = round((settings.publish_timeout + _MARGIN_SECONDS) * 1000)
-        self._connection: Any = None
+        self._transaction: Transaction | None = None
         self._publisher: Publisher | None = None
         self._failures = 0
         self._singly = False
@@ -68,14 +69,7 @@ class Lane:
     @property
     def is_connected(self) -> bool:
         """Whether the lane has a connection to the database."""
-        return self._connection is not None and not self._connection.is_closed()
-
-    @property
-    def _begin(self) -> str:
-        """What begins a batch. A pooler would hand a setting of the session to others."""
-        if not self._database.pooled:
-            return "BEGIN"
-        return f"BEGIN; {_BOUNDS.format(scope='LOCAL', ms=self._bounds_ms)}"
+        return self._transaction is not None and not self._transaction.connection.is_closed()
 
     async def run(self) -> None:
         """Move batches until asked to stop."""
@@ -88,7 +82,7 @@ class Lane:
                 began_at_first_key, after_key = not after_key, moved.last_key
                 if moved.is_full:
                     self._wake.up("more")
-                elif began_at_first_key and not self._stopping.is_set():
+                elif not moved.goes_on and began_at_first_key and not self._stopping.is_set():
                     await self._rest(moved)
         finally:
             await self._disconnect()
@@ -98,10 +92,10 @@ class Lane:
         try:
             if not await self._broker_is_ready():
                 return None
-            connection = await self._connected()
+            transaction = await self._connected()
             publisher = await self._publishing()
             moved = await self._transfer.once(
-                connection, publisher, after_key, singly=self._singly, begin=self._begin
+                transaction, publisher, after_key, singly=self._singly, goes_on=self._is_woken
             )
         except MessageRefusedError as error:
             _log.warning("the broker refuses a message of a batch, which is sent one by one now: %s", error)
@@ -128,6 +122,8 @@ class Lane:
         """Wait for a broker that takes messages: nothing is claimed meanwhile. False when asked to stop."""
         if self._broker.is_connected and not self._broker.is_blocked:
             return True
+        if self._transaction is not None:
+            await self._transaction.roll_back()
         waits = [asyncio.create_task(self._broker.wait_ready()), asyncio.create_task(self._stopping.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -138,9 +134,6 @@ class Lane:
 
     async def _rest(self, moved: Moved) -> None:
         """Sleep until there may be something to claim."""
-        if (reason := self._wake.take()) is not None:
-            self._metrics.woke(reason)
-            return
         try:
             row = await self._look()
         except Exception as error:
@@ -153,22 +146,36 @@ class Lane:
         patience = min(_CONTENDED_SECONDS, self._patience()) if row["is_due"] else self._patience()
         self._metrics.woke(await self._wake.sleep(row["next_seconds"], patience))
 
-    async def _look(self) -> Any:
-        if not self._database.pooled:
-            return await self._connection.fetchrow(self._queries.look)
-        # Outside of a transaction a pooler may give each step of a statement another session.
-        async with self._connection.transaction():
-            return await self._connection.fetchrow(self._queries.look)
+    def _is_woken(self) -> bool:
+        """Whether there is a reason to look at the table again at once; it is this lane's then."""
+        if self._stopping.is_set() or (reason := self._wake.take()) is None:
+            return False
+        self._metrics.woke(reason)
+        return True
 
-    async def _connected(self) -> Any:
-        if not self.is_connected:
-            self._connection = await self._database.connect("outbox-relay")
+    async def _look(self) -> Any:
+        assert self._transaction is not None  # noqa: S101 - a batch was moved before
+        connection = self._transaction.connection
+        if not self._database.pooled:
+            return await connection.fetchrow(self._queries.look)
+        # Outside of a transaction a pooler may give each step of a statement another session.
+        async with connection.transaction():
+            return await connection.fetchrow(self._queries.look)
+
+    async def _connected(self) -> Transaction:
+        if self._transaction is None or not self.is_connected:
+            connection = await self._database.connect("outbox-relay")
             # A lane that sleeps would not notice, and not be there when it is needed.
-            self._connection.add_termination_listener(lambda _: self._wake.up("lost"))
-            if not self._database.pooled:
-                await self._connection.execute(_BOUNDS.format(scope="SESSION", ms=self._bounds_ms))
-                await self._transfer.rehearse(self._connection)
-        return self._connection
+            connection.add_termination_listener(lambda _: self._wake.up("lost"))
+            if self._database.pooled:
+                # Of the transaction only: a pooler would hand a setting of the session to others.
+                bounds = _BOUNDS.format(scope="LOCAL", ms=self._bounds_ms)
+                self._transaction = Transaction(connection, f"BEGIN; {bounds}")
+            else:
+                self._transaction = Transaction(connection)
+                await connection.execute(_BOUNDS.format(scope="SESSION", ms=self._bounds_ms))
+                await self._transfer.rehearse(connection)
+        return self._transaction
 
     async def _publishing(self) -> Publisher:
         if self._publisher is None or not self._publisher.is_usable:
@@ -197,9 +204,9 @@ class Lane:
         self.problem = str(error)
         self._metrics.failed("database", type(error).__name__)
         _log.warning("lost %s: %s", self._database.where, error)
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            transaction.connection.terminate()
         await self._pause()
 
     async def _pause(self) -> None:
@@ -210,5 +217,5 @@ class Lane:
     async def _disconnect(self) -> None:
         if self._publisher is not None:
             await self._publisher.aclose()
-        if self._connection is not None:
-            await self._connection.close()
+        if self._transaction is not None:
+            await self._transaction.connection.close()

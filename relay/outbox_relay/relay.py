@@ -21,6 +21,7 @@ from outbox_relay.lane import Lane
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
 from outbox_relay.settings import Settings
+from outbox_relay.transaction import Transaction
 from outbox_relay.transfer import Transfer
 from outbox_relay.upkeep import Upkeep
 from outbox_relay.wake import Wake
@@ -119,7 +120,7 @@ class MessageRelay:
             connection = await database.connect("outbox-relay")
             publisher = await broker.publisher(max_message_size=self.settings.max_message_size)
             try:
-                moved = await self._transfer.once(connection, publisher)
+                moved = await self._transfer.once(Transaction(connection), publisher)
             finally:
                 await publisher.aclose()
                 await connection.close()

@@ -5,7 +5,7 @@ next claim, of this relay or of another: a message may then be sent twice, but n
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from outbox_relay.settlement import (
     judge,
     judge_expired,
 )
+from outbox_relay.transaction import Transaction
 from outbox_relay.wire import message_of
 
 _SENT, _LEAVE = Sent(), Leave()
@@ -43,6 +44,8 @@ class Moved:
     """How many rows were claimed."""
     is_full: bool
     """There may be more to claim at once."""
+    goes_on: bool
+    """The next batch is begun, and has to follow at once."""
     last_key: str
     """The ordering key after which the next claim looks for keyed rows; empty for the first key."""
 
@@ -59,30 +62,34 @@ class Transfer:
 
     async def once(
         self,
-        connection: Any,
+        transaction: Transaction,
         publisher: Publisher,
         after_key: str = "",
         *,
         singly: bool = False,
-        begin: str = "BEGIN",
+        goes_on: Callable[[], bool] = bool,
     ) -> Moved:
-        """Move one batch; `singly`, to find the one message over which the broker closes the channel."""
+        """Move one batch; `singly`, to find the one message over which the broker closes the channel.
+
+        `goes_on` is asked at the end whether another batch follows at once, which is begun with it then.
+        """
         started = time.perf_counter()
-        await connection.execute(begin)
+        connection = transaction.connection
+        await transaction.begin()
         try:
             rows = await self._claim(connection, after_key)
             bodies = await self._bodies(connection, rows)
             verdicts = await self._publish(rows, bodies, publisher, singly) if rows else []
-            await self._settle(connection, rows, verdicts)
+            script = await self._settle(connection, rows, verdicts)
+            moved = self._moved(rows, goes_on)
+            await transaction.end(script, and_begin=moved.goes_on)
         except BaseException:
-            # A connection that is gone has rolled back already.
-            if not connection.is_closed():
-                await connection.execute("ROLLBACK")
+            await transaction.roll_back()
             raise
         if rows:
             self._metrics.settled(time.perf_counter() - started)
             await self._report(rows, verdicts)
-        return self._moved(rows)
+        return moved
 
     async def rehearse(self, connection: Any) -> None:
         """Settle nothing, so that asyncpg knows each statement and the types of its arguments.
@@ -173,8 +180,8 @@ class Transfer:
                 return [*outcomes, Unencodable(str(error))]
         return outcomes
 
-    async def _settle(self, connection: Any, rows: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
-        """Write what became of each row, and commit."""
+    async def _settle(self, connection: Any, rows: Sequence[Any], verdicts: Sequence[Verdict]) -> str:
+        """Write what became of the rows that were not sent; the script that ends the batch does the rest."""
         settlement = Settlement.of([row["id"] for row in rows], verdicts)
         gone, marked = settlement.dropped, settlement.sent
         if self._settings.clean_up_after == IMMEDIATELY:
@@ -183,7 +190,7 @@ class Transfer:
             await connection.execute(self._queries.back_off, *_columns(settlement.delayed))
         if settlement.parked:
             await connection.execute(self._queries.park, *_columns(settlement.parked))
-        await connection.execute(self._queries.conclusion(gone, marked))
+        return self._queries.conclusion(gone, marked)
 
     async def _report(self, rows: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
         """Tell metrics and hooks, now that it is committed."""
@@ -204,12 +211,12 @@ class Transfer:
                 case Drop(reason):
                     self._metrics.dropped(reason)
 
-    def _moved(self, rows: Sequence[Any]) -> Moved:
+    def _moved(self, rows: Sequence[Any], goes_on: Callable[[], bool]) -> Moved:
         size = self._settings.batch_size
         keys = [row["ordering_key"] for row in rows if row["ordering_key"] is not None]
         full_of_keys = len(keys) >= size
         is_full = full_of_keys or len(rows) - len(keys) >= size
-        return Moved(len(rows), is_full, keys[-1] if full_of_keys else "")
+        return Moved(len(rows), is_full, is_full or goes_on(), keys[-1] if full_of_keys else "")
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
