@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from outbox.arguments import BodyError
 from outbox.listener import Listener
-from outbox.retry import RetryPolicy
+from outbox.retry import Retry, RetryPolicy
 from outbox.wire import DEADLINE
 from outbox_core.backoff import Backoff
 from outbox_core.consumer import Received
@@ -267,8 +267,8 @@ class Handling:
             type(error).__name__,
             text_of(error),
             follows,
-            # What was refused on purpose needs no traceback.
-            exc_info=None if is_rejection(error) else error,
+            # What was refused or put off on purpose needs no traceback.
+            exc_info=None if is_rejection(error) or isinstance(error, Retry) else error,
         )
 
     async def _hold(self, link: Link, received: Received, error: DatabaseAwayError, waits: int) -> None:
