@@ -3,7 +3,7 @@
 import time
 
 from bench import processes
-from bench.draining import faster
+from bench.ratio import faster
 from bench.report import Chart, Figure, Report
 from bench.sizes import Sizes
 from bench.stage import OURS, Drain, Stage, progress

@@ -4,7 +4,6 @@ Every round measures both sides, one after the other on the same queue; the medi
 counts. A rate is that between the first and the last message: starting a process is not part of it.
 """
 
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TypeAlias
 
 from bench import processes
 from bench.consumers import Consumer, consuming, plain, worker
+from bench.ratio import faster, rate
 from bench.report import Chart, Figure, Report
 from bench.sizes import Sizes
 from bench.stage import Stage, progress
@@ -58,11 +58,11 @@ async def measure(stage: Stage, sizes: Sizes) -> Report:
     memory = await _memory(stage, sizes)
     return Report(
         [
-            _faster(f"consume {sizes.drained:,}, prefetch 100", at_100, plain_100, "aio-pika", 3.5),
-            _faster("the same, prefetch 10", at_10, plain_10, "aio-pika", 1.2),
+            faster(f"consume {sizes.drained:,}, prefetch 100", at_100, plain_100, "aio-pika", 3.5),
+            faster("the same, prefetch 10", at_10, plain_10, "aio-pika", 1.2),
             _ideal(sleeping),
-            _faster("exactly once against the plain consumer", once, plain_100, "aio-pika, no database", 0.4),
-            _faster("exactly once against at least once", once, own, "the same writes", 0.4),
+            faster("exactly once against the plain consumer", once, plain_100, "aio-pika, no database", 0.4),
+            faster("exactly once against at least once", once, own, "the same writes", 0.4),
             *memory.figures,
         ],
         [
@@ -70,7 +70,7 @@ async def measure(stage: Stage, sizes: Sizes) -> Report:
                 "messages handled a second (median round)",
                 "",
                 {
-                    label: [(0, _rate(runs))]
+                    label: [(0, rate(runs))]
                     for label, runs in (
                         ("aio-pika, 100", plain_100),
                         ("ours, 100", at_100),
@@ -98,23 +98,6 @@ async def _run(stage: Stage, consumer: Consumer, count: int) -> Run:
     name = " ".join((consumer.module, *consumer.arguments))
     print(f"    {name}: {run.rate:,.0f}/s, {run.cpu_us:.0f} + {run.broker_cpu_us:.0f} µs", flush=True)
     return run
-
-
-def _rate(runs: Runs) -> float:
-    return statistics.median(run.rate for run in runs)
-
-
-def _faster(what: str, runs: Runs, baseline: Runs, name: str, goal: float) -> Figure:
-    ratios = [mine.rate / theirs.rate for mine, theirs in zip(runs, baseline, strict=True)]
-    ratio = statistics.median(ratios)
-    return Figure(
-        what,
-        f"{_rate(runs):,.0f}/s",
-        f"{_rate(baseline):,.0f}/s {name} (ratios {min(ratios):.2f}–{max(ratios):.2f})",
-        ratio,
-        f"≥ {goal:g} ×",
-        ratio >= goal,
-    )
 
 
 def _ideal(runs: Runs) -> Figure:

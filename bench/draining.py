@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from bench import ceiling, perf_test
+from bench.ratio import faster, rate
 from bench.report import Chart, Figure, Report
 from bench.sizes import Sizes
 from bench.stage import NAIVE, OURS, Drain, Stage, progress
@@ -43,7 +44,7 @@ async def measure(stage: Stage, sizes: Sizes) -> Report:
             _cheaper("CPU of a message, two replicas", replicas, ours),
         ],
         [
-            _bars("messages a second (median round)", _rate, naive, ours, keyed, replicas, top),
+            _bars("messages a second (median round)", rate, naive, ours, keyed, replicas, top),
             _bars("CPU of the publishing side, µs a message", _cpu, naive, ours, keyed, replicas, top),
         ],
     )
@@ -58,26 +59,8 @@ async def _drain(stage: Stage, module: str, count: int, *, keys: int = 0, replic
     return drained
 
 
-def _rate(drains: Drains) -> float:
-    return statistics.median(drain.rate for drain in drains)
-
-
 def _cpu(drains: Drains) -> float:
     return statistics.median(drain.relay_cpu_us for drain in drains)
-
-
-def faster(what: str, drains: Drains, baseline: Drains, name: str, goal: float) -> Figure:
-    """The rates of rounds that were measured in turn, against a goal for their ratio."""
-    ratios = [mine.rate / theirs.rate for mine, theirs in zip(drains, baseline, strict=True)]
-    ratio = statistics.median(ratios)
-    return Figure(
-        what,
-        f"{_rate(drains):,.0f}/s",
-        f"{_rate(baseline):,.0f}/s {name} (ratios {min(ratios):.2f}–{max(ratios):.2f})",
-        ratio,
-        f"≥ {goal:g} ×",
-        ratio >= goal,
-    )
 
 
 def _cheaper(what: str, drains: Drains, baseline: Drains) -> Figure:

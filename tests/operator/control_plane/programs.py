@@ -98,7 +98,9 @@ def _build(folder: Path, progress: Callable[[str], None], environment: Mapping[s
         )
         if built.returncode:
             last_lines = "\n".join(built.stdout.splitlines()[-_LAST_LINES:])
-            raise ProgramError(f"{go} build in {MODULE} failed; is proxy.golang.org reachable?\n{last_lines}")
+            raise ProgramError(
+                f"{go} build in {MODULE} failed; can Go modules be downloaded here?\n{last_lines}"
+            )
         folder.mkdir(exist_ok=True)
         for name in _BUILT:
             (Path(temporary) / name).replace(folder / name)
