@@ -127,7 +127,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing_in_the_cache(
 ) -> None:
     failing = _PRETENDED_GO.replace("echo built", "echo no such module; exit 1; echo built")
     _program(tmp_path / "bin" / "go", failing)
-    with pytest.raises(ProgramError, match=r"is proxy\.golang\.org reachable\?\nno such module"):
+    with pytest.raises(ProgramError, match=r"can Go modules be downloaded here\?\nno such module"):
         find_programs(pretended, _nothing)
     cache = Path(pretended["XDG_CACHE_HOME"], "outbox-operator/kubernetes")
     assert [path.name for path in cache.iterdir()] == [f"{version()}.lock"]
