@@ -23,11 +23,21 @@ DEAD_LETTER_DELIVERY_LIMIT = 1_000_000
 """Behind a DLQ there is no further queue: at the limit a message is dropped, and each look at it that
 requeues counts. RabbitMQ 4 would drop at its default of 20. Not -1: to 4.x it is no limit, to 3.x zero."""
 
+MOST_OF_A_QUEUE = 2**53
+"""Messages or bytes that a queue can be limited to: more is no exact number to whoever reads it as JSON."""
+
 LONGEST_NAME = 255
 """Of a queue or a routing key, in bytes of UTF-8: both are AMQP short strings."""
 
 LONGEST_EXCHANGE_NAME = 127
 """RabbitMQ takes 255, but the AMQP 0-9-1 specification says 127 and aio-pika (pamqp) keeps to it."""
+
+_LIMITS = {
+    "max_length": "x-max-length",
+    "max_bytes": "x-max-length-bytes",
+    "delivery_limit": "x-delivery-limit",
+}
+"""The fields of a subscription that limit its queue, and the arguments that they become."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 _TIER_SUFFIX = re.compile(r"\.delay_[0-9]+m?s")
@@ -53,6 +63,12 @@ class Subscription:
     ordered: bool = False
     """Whether one consumer at a time gets its messages, and waits in place for a retry: in a tier a message
     would be overtaken."""
+    max_length: int | None = None
+    """How many messages the queue holds before it refuses more; None for no limit."""
+    max_bytes: int | None = None
+    """How many bytes of them; None for no limit."""
+    delivery_limit: int = DELIVERY_LIMIT
+    """How often a message is delivered without an answer before it is dead-lettered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +228,7 @@ def _merge(subscriptions: Iterable[Subscription]) -> list[Subscription]:
                 f"{_described(other)} and {_described(subscription)}; "
                 "give them the same delays or queues of their own"
             )
+        _check_same_limits(other, subscription)
         keys = tuple(sorted({*other.binding_keys, *subscription.binding_keys}))
         merged[subscription.queue] = replace(subscription, binding_keys=keys)
     return [merged[queue] for queue in sorted(merged)]
@@ -230,7 +247,33 @@ def _checked(subscription: Subscription) -> Subscription:
         delays = tuple(duration(delay) for delay in subscription.delays)
     except (TypeError, ValueError) as error:
         raise TopologyError(f"queue {subscription.queue!r}: {error}") from error
+    _check_limits(subscription)
     return replace(subscription, delays=delays)
+
+
+def _check_limits(subscription: Subscription) -> None:
+    given: list[tuple[str, object, int]] = [
+        ("max_length", subscription.max_length, MOST_OF_A_QUEUE),
+        ("max_bytes", subscription.max_bytes, MOST_OF_A_QUEUE),
+        ("delivery_limit", subscription.delivery_limit, DEAD_LETTER_DELIVERY_LIMIT),
+    ]
+    for name, value, most in given:
+        if value is None and name != "delivery_limit":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise TopologyError(
+                f"queue {subscription.queue!r}: {name}={value!r} must be a whole number from 1 to {most}"
+            )
+
+
+def _check_same_limits(one: Subscription, other: Subscription) -> None:
+    for name in _LIMITS:
+        first, second = getattr(one, name), getattr(other, name)
+        if first != second:
+            raise TopologyError(
+                f"queue {one.queue!r} is given twice, with {name}={first} and with {name}={second}; "
+                "give them the same limits or queues of their own"
+            )
 
 
 def _check_collisions(exchange: str, merged: list[Subscription]) -> None:
@@ -258,9 +301,11 @@ _LOSSLESS: dict[str, str | int] = {
 def _listener_queue(subscription: Subscription, dlx: str) -> Queue:
     name = subscription.queue
     route: dict[str, str | int] = {"x-dead-letter-exchange": dlx, "x-dead-letter-routing-key": name}
-    # Only where it is asked for: a queue's arguments cannot change after it is declared.
+    # Only where they are asked for: a queue's arguments cannot change after it is declared.
     order: dict[str, str | int] = {"x-single-active-consumer": True} if subscription.ordered else {}
-    return _queue(name, _LOSSLESS | route | order | {"x-delivery-limit": DELIVERY_LIMIT})
+    given = {argument: getattr(subscription, field) for field, argument in _LIMITS.items()}
+    limits = {argument: value for argument, value in given.items() if value is not None}
+    return _queue(name, _LOSSLESS | route | order | limits)
 
 
 def _dead_letter_queue(queue: str) -> Queue:

@@ -7,8 +7,10 @@ from datetime import timedelta
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
+from aio_pika.exceptions import DeliveryError
 
 from outbox.topology import DELIVERY_LIMIT, Subscription, Topology, dead_letter_queue, tier_name, topology
+from tests.integration.relaying import Inbox, traffic_between
 
 DEADLINE_SECONDS = 15.0
 QUEUE = "shop.mail"
@@ -152,3 +154,45 @@ async def test_of_two_consumers_of_an_ordered_queue_only_the_first_gets_messages
             taken.append((name, message.body))
             await message.ack()
     assert taken == [("first", b"1"), ("first", b"2"), ("first", b"3")]
+
+
+async def test_a_full_queue_refuses_and_the_relay_keeps_the_rows(
+    channel: AbstractChannel, postgres_url: str, rabbitmq_url: str
+) -> None:
+    async with traffic_between(postgres_url, rabbitmq_url) as traffic:
+        small = Subscription("shop.small", ("a",), (), max_length=3)
+        await declare(channel, topology(traffic.exchange_name, [small]))
+        emitted = await traffic.emit_many(20)
+        await traffic.relaying(batch_size=1)
+        await traffic.until_table(
+            "EXISTS (SELECT FROM outbox_table WHERE attempts > 1)", "a row to be refused twice"
+        )
+        assert await traffic.ids()
+        assert not await traffic.ids("parked_at IS NOT NULL")
+        inbox = Inbox(await channel.get_queue(small.queue), traffic.until)
+        await inbox.open()
+        await inbox.gets(emitted)
+        await traffic.until_ids([])
+
+
+async def test_a_queue_limited_in_bytes_refuses(channel: AbstractChannel) -> None:
+    small = Subscription("shop.small", ("small",), (), max_bytes=1000)
+    await declare(channel, topology("outbox", [small]))
+    with pytest.raises(DeliveryError):
+        # The queue may take a few more before it has noticed.
+        for _ in range(100):
+            await publish(channel, "outbox", "small", b"x" * 500)
+
+
+async def test_a_delivery_limit_of_its_own_is_kept(
+    connection: AbstractConnection, channel: AbstractChannel
+) -> None:
+    careful = Subscription("shop.careful", ("careful",), (), delivery_limit=2)
+    await declare(channel, topology("outbox", [careful]))
+    await publish(channel, "outbox", "careful", b"poison")
+    for _ in range(3):
+        async with connection.channel() as dying:
+            await arrival(dying, careful.queue)
+    message = await arrival(channel, dead_letter_queue(careful.queue))
+    assert message.body == b"poison"
+    await message.ack()

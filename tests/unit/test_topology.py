@@ -144,6 +144,25 @@ def test_an_ordered_listener_becomes_an_ordered_subscription() -> None:
     assert subscription(own, NoRetry()) == Subscription("own", ("user.created",), delays(1, 2), ordered=True)
 
 
+def test_limits_are_arguments_of_the_listeners_queue_alone() -> None:
+    plain = topology("x", [Subscription("q", ("a",), delays(1))])
+    made = topology(
+        "x", [Subscription("q", ("a",), delays(1), max_length=7, max_bytes=2**40, delivery_limit=3)]
+    )
+    arguments = {queue.name: queue.arguments for queue in made.queues}
+    expected = {queue.name: queue.arguments for queue in plain.queues}
+    given = {"x-max-length": 7, "x-max-length-bytes": 2**40, "x-delivery-limit": 3}
+    assert arguments == expected | {"q": expected["q"] | given}
+
+
+@pytest.mark.parametrize("name", ["max_length", "max_bytes"])
+def test_a_limit_that_is_not_given_is_no_argument(name: str) -> None:
+    made = topology("x", [Subscription("q", ("a",), (), **{name: 7})])  # type: ignore[arg-type]
+    (arguments,) = (queue.arguments for queue in made.queues if queue.name == "q")
+    assert len({"x-max-length", "x-max-length-bytes"} & set(arguments)) == 1
+    assert arguments["x-delivery-limit"] == DELIVERY_LIMIT
+
+
 LONG = "q" * 252
 
 
@@ -174,6 +193,25 @@ LONG = "q" * 252
             "x",
             [Subscription("q", ("a",), delays(1)), Subscription("q", ("a",), delays(1, 1))],
             ["'q'", "(1) s for 'a'", "(1, 1) s for 'a'"],
+        ),
+        ("x", [Subscription("q", ("a",), (), max_length=0)], ["'q'", "max_length=0", "from 1 to"]),
+        ("x", [Subscription("q", ("a",), (), max_length=True)], ["'q'", "max_length=True"]),
+        ("x", [Subscription("q", ("a",), (), max_bytes=2**53 + 1)], ["'q'", "max_bytes=", str(2**53)]),
+        ("x", [Subscription("q", ("a",), (), delivery_limit=-1)], ["'q'", "delivery_limit=-1", "1000000"]),
+        (
+            "x",
+            [Subscription("q", ("a",), (), delivery_limit=None)],  # type: ignore[arg-type]
+            ["'q'", "delivery_limit=None"],
+        ),
+        (
+            "x",
+            [Subscription("q", ("a",), (), max_length=5), Subscription("q", ("b",), ())],
+            ["'q'", "max_length=5", "max_length=None", "the same limits or queues of their own"],
+        ),
+        (
+            "x",
+            [Subscription("q", ("a",), (), delivery_limit=5), Subscription("q", ("b",), ())],
+            ["'q'", "delivery_limit=5", "delivery_limit=20"],
         ),
         (
             "x",
