@@ -3,13 +3,16 @@
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from outbox.topology import Subscription, topology
 from outbox_cli.local.ports import free_ports
+from outbox_core.broker import Broker
 from tests.integration.relay_process import RelayProcess, Result, module_process
 from tests.integration.working import Workshop, until, workshop_at
 
@@ -32,6 +35,11 @@ async def on_slow(body):
 def on_stuck(body):
     pathlib.Path(f"stuck-{{body}}-began").touch()
     time.sleep(600)
+
+@listen("code.key", queue="{queue}.in-code", retry_delays=(600,))
+async def on_failing(body, attempt_count):
+    pathlib.Path(f"failing-{{body}}-{{attempt_count}}").touch()
+    raise ValueError("always")
 
 some = [on_a]
 """
@@ -150,11 +158,32 @@ async def test_readiness_tells_that_the_broker_is_away(workshop: Workshop, folde
     assert "s3cret" not in result.errors
 
 
+async def test_its_resource_wins_over_its_code(workshop: Workshop, folder: Path) -> None:
+    queue, delay = workshop.queue("from.resource"), timedelta(milliseconds=50)
+    wanted = Subscription(queue, ("resource.key",), (delay,))
+    async with Broker(workshop.rabbitmq_url, name="operator") as broker:
+        await broker.declare(topology(workshop.exchange_name, [wanted]))
+    variables = {"OUTBOX_PROVISIONED": "true", "OUTBOX_QUEUE": queue, "OUTBOX_RETRY_DELAYS": "0.05"}
+    async with worker_process(workshop, folder, "shop_listeners:on_failing", **variables) as process:
+        await process.answers("/readyz", "200 ok\n")
+        await workshop.publish("resource.key", 1)
+        letter = await workshop.dead_letter(queue)
+        assert letter.body == b"1"
+    assert (folder / "failing-1-1").exists()
+    assert (folder / "failing-1-2").exists()
+    assert not (folder / "failing-1-3").exists()
+
+
+async def test_a_resource_is_for_one_listener(workshop: Workshop, folder: Path) -> None:
+    result = await result_of(workshop, folder, OUTBOX_QUEUE="shop.mails")
+    assert_refuses(result, "'shop.mails' is for one listener", "shop_listeners:on_a, ", "name one as module:")
+
+
 async def test_help_names_every_variable_and_version_the_version(workshop: Workshop, folder: Path) -> None:
     helped = await result_of(workshop, folder, "--help")
     assert helped.status == 0
-    for name in ("OUTBOX_DATABASE_URL", "OUTBOX_BROKER_URL", "OUTBOX_PROBE_PORT", "OUTBOX_PREFETCH_COUNT"):
-        assert name in helped.output
+    for name in ("DATABASE_URL", "BROKER_URL", "PROBE_PORT", "PREFETCH_COUNT", "QUEUE", "ORDERED"):
+        assert f"\n  OUTBOX_{name}\n" in helped.output
     asked = await result_of(workshop, folder, "--version")
     assert (asked.status, asked.output.strip()) == (0, version("outbox-operator"))
 
@@ -163,7 +192,7 @@ async def test_what_it_cannot_run_is_one_line(workshop: Workshop, folder: Path) 
     assert_refuses(await result_of(workshop, folder, OUTBOX_BROKER_URL=""), "OUTBOX_BROKER_URL is not set")
     assert_refuses(await result_of(workshop, folder, "shop_listener"), "there is no module 'shop_listener'")
     assert_refuses(
-        await result_of(workshop, folder, "shop_listeners:on_b"), "listeners are: on_a, on_slow, on_stuck"
+        await result_of(workshop, folder, "shop_listeners:on_b"), "listeners are: on_a, on_failing, on_slow"
     )
     assert_refuses(
         await result_of(workshop, folder, OUTBOX_PREFETCH_COUNT="many"), "OUTBOX_PREFETCH_COUNT='many'"

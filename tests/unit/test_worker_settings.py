@@ -7,7 +7,7 @@ import pytest
 from outbox import Constant, Delays, Listener, Worker
 from outbox.topology import TopologyError
 from outbox_worker import SettingError, Settings, WorkerError
-from outbox_worker.settings import from_environment
+from outbox_worker.settings import Override, from_environment, override_from_environment
 
 GOOD: list[tuple[str, str, Any]] = [
     ("exchange_name", "shop", "shop"),
@@ -52,6 +52,33 @@ def test_a_variable_that_cannot_be_read_is_named(name: str, text: str, complaint
     with pytest.raises(SettingError) as raised:
         from_environment({f"OUTBOX_{name.upper()}": text})
     assert complaint in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"OUTBOX_QUEUE": ""}, None),
+        ({"OUTBOX_RETRY_DELAYS": "1,2"}, None),
+        ({"OUTBOX_QUEUE": "q"}, Override(queue="q")),
+        ({"OUTBOX_QUEUE": "q", "OUTBOX_ORDERED": "true"}, Override(queue="q", ordered=True)),
+        ({"OUTBOX_QUEUE": "q", "OUTBOX_ORDERED": "false"}, Override(queue="q", ordered=False)),
+        (
+            {"OUTBOX_QUEUE": "q", "OUTBOX_RETRY_DELAYS": "0.3, 60"},
+            Override(queue="q", retry_delays=(0.3, 60)),
+        ),
+        ({"OUTBOX_QUEUE": "q", "OUTBOX_RETRY_DELAYS": ""}, Override(queue="q", retry_delays=())),
+    ],
+)
+def test_a_queue_makes_the_environment_win_over_the_code(
+    environment: dict[str, str], expected: Override | None
+) -> None:
+    assert override_from_environment(environment) == expected
+
+
+def test_an_order_without_its_queue_is_refused() -> None:
+    with pytest.raises(SettingError, match="OUTBOX_ORDERED is for .* one queue; set OUTBOX_QUEUE"):
+        override_from_environment({"OUTBOX_ORDERED": "true"})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,10 @@
 `OUTBOX_BROKER_URL` is needed, and `OUTBOX_DATABASE_URL` by listeners with exactly_once or deduplicate; each
 field of `Settings` may be given as `OUTBOX_…`.
 
+With `OUTBOX_QUEUE` it runs one listener, on that queue whatever the code says, and `OUTBOX_RETRY_DELAYS` and
+`OUTBOX_ORDERED` win over the code as well: a container does what its OutboxListener asks for. Without it the
+delays are for listeners that name none. They are seconds, as 1,10,60; an empty text is no retries.
+
 `OUTBOX_PROBE_PORT` (8080) serves /livez, /readyz and /metrics.
 """
 
@@ -33,8 +37,8 @@ from outbox_core.environment import (
 from outbox_core.probes import Probes, ProbesError
 from outbox_core.signals import Shutdown
 from outbox_worker.errors import WorkerError
-from outbox_worker.loading import load
-from outbox_worker.settings import Settings, from_environment
+from outbox_worker.loading import load, overridden
+from outbox_worker.settings import Override, Settings, from_environment, override_from_environment
 from outbox_worker.worker import Worker
 
 _log = logging.getLogger("outbox.worker")
@@ -71,9 +75,12 @@ async def _work(targets: Sequence[str], environment: Mapping[str, str]) -> None:
     # As with `python -m`, but also for an installed script: what is developed is where one stands.
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
+    listeners = load(targets)
+    if override := override_from_environment(environment):
+        listeners = [overridden(listeners, override)]
     worker = Worker(
         rmq_connection_url=needed_url(environment, "OUTBOX_BROKER_URL"),
-        listeners=load(targets),
+        listeners=listeners,
         db_engine_url=environment.get("OUTBOX_DATABASE_URL") or None,
         settings=from_environment(environment),
     )
@@ -89,7 +96,8 @@ async def _work(targets: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 def _arguments() -> list[str]:
-    variables = "\n".join(f"  {variable_of(field.name)}" for field in fields(Settings))
+    names = dict.fromkeys(field.name for field in (*fields(Settings), *fields(Override)))
+    variables = "\n".join(f"  {variable_of(name)}" for name in names)
     parser = argparse.ArgumentParser(
         prog="outbox_worker",
         description=(__doc__ or "").replace("`", ""),

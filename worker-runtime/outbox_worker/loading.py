@@ -1,18 +1,49 @@
-"""Listeners by the names of their modules: `shop.listeners`, or `shop.listeners:on_user_created`."""
+"""Listeners by the names of their modules: `shop.listeners`, or `shop.listeners:on_user_created`.
+
+And what a container has to say about the one that it was made for.
+"""
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from outbox.listener import Listener
+from outbox.retry import Delays
 from outbox_worker.errors import WorkerError
+from outbox_worker.settings import Override
 
 
 def load(targets: Iterable[str]) -> list[Listener[..., Any]]:
     """The listeners of all targets, each once; a `WorkerError` names what is there instead."""
     found = [listener for target in targets for listener in _listeners(target)]
     return list({id(listener): listener for listener in found}.values())
+
+
+def overridden(listeners: Sequence[Listener[..., Any]], override: Override) -> Listener[..., Any]:
+    """The only one of `listeners`, with the queue, the delays and the order that `override` gives it."""
+    if len(listeners) != 1:
+        names = ", ".join(f"{each.callback.__module__}:{_name(each)}" for each in listeners)
+        raise WorkerError(
+            f"queue {override.queue!r} is for one listener, and there are {len(listeners)}: {names}; "
+            "name one as module:function"
+        )
+    (listener,) = listeners
+    changed = replace(listener, queue=override.queue)
+    if override.retry_delays is not None:
+        ladder = Delays(override.retry_delays)
+        # Which exceptions are worth a retry is the code's to know. Its jitter goes: it would ask for tiers
+        # that nobody has made.
+        policy = replace(ladder, only=listener.policy(ladder).only)
+        changed = replace(changed, retry_delays=policy)
+    if override.ordered is not None:
+        changed = replace(changed, ordered=override.ordered)
+    return changed
+
+
+def _name(listener: Listener[..., Any]) -> str:
+    return getattr(listener.callback, "__qualname__", repr(listener.callback))
 
 
 def _listeners(target: str) -> list[Listener[..., Any]]:

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from outbox.retry import RetryPolicy, policy_of
 from outbox.table import TableName
 from outbox.topology import check_exchange
-from outbox_core.environment import SettingError, settings_of
+from outbox_core.environment import SettingError, settings_of, variable_of
 from outbox_worker.inbox import DEFAULT_TABLE
 
 
@@ -19,7 +19,8 @@ class Settings:
     exchange_name: str = "outbox"
     """The topic exchange that the listeners' queues are bound to."""
     retry_delays: RetryPolicy | tuple[float, ...] = (1, 10, 60, 300)
-    """The retries of listeners that name none: seconds before each, or a policy."""
+    """The retries of listeners that name none: seconds before each, or a policy. In the environment they are
+    written with commas, as 1,10,60; an empty text is no retries."""
     prefetch_count: int = 10
     """How many messages a listener handles at the same time; an ordered one handles one."""
     enable_metrics: bool = True
@@ -73,6 +74,37 @@ class Settings:
         return policy_of(self.retry_delays)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """What a container says of the one listener that it runs, over what the code says."""
+
+    queue: str = ""
+    """The queue that it consumes; without one the code has the only word."""
+    retry_delays: tuple[float, ...] | None = None
+    """Seconds before each retry, none at all where it is empty; None leaves them to the code."""
+    ordered: bool | None = None
+    """Whether it handles messages one at a time, in their order; None leaves that to the code."""
+
+
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings that `OUTBOX_…` variables give: each has the name of its field, in capitals."""
     return settings_of(Settings, environment)
+
+
+def override_from_environment(environment: Mapping[str, str] = os.environ) -> Override | None:
+    """What `OUTBOX_QUEUE`, `OUTBOX_RETRY_DELAYS` and `OUTBOX_ORDERED` say of one listener.
+
+    None without the first: then the delays are those of listeners that name none.
+    """
+    override = settings_of(Override, environment)
+    if not override.queue:
+        if override.ordered is not None:
+            raise SettingError(
+                f"{variable_of('ordered')} is for the listener of one queue; "
+                f"set {variable_of('queue')} as well, or write ordered=True in the code"
+            )
+        return None
+    if environment.get(variable_of("retry_delays")) == "":
+        # An empty text is None to a field that may be None, and here no retries.
+        return replace(override, retry_delays=())
+    return override
