@@ -1,4 +1,4 @@
-"""What the relay and the worker share: connections to Postgres and RabbitMQ, probes, metrics, logs, signals.
+"""What the programs share: connections to Postgres and RabbitMQ, the backlog, probes, metrics, logs, signals.
 
-May import `outbox`. Never knows what a row or a handler means.
+May import `outbox`. Never moves a row and never calls a handler.
 """

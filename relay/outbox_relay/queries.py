@@ -42,7 +42,6 @@ class Queries:
         self.park = texts["park"]
         self.purge_sent = texts["purge_sent"]
         self.purge_parked = texts["purge_parked"]
-        self.backlog = texts["backlog"]
 
     def conclusion(self, gone: Sequence[int], marked: Sequence[int]) -> str:
         """The end of a batch as one script, which takes one round trip: delete, mark as sent, commit.

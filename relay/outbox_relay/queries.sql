@@ -125,26 +125,3 @@ DELETE FROM {table} WHERE ctid = ANY (ARRAY(
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
 ))
-
--- name: backlog
--- How many messages are due, how long the oldest has been, and how many are parked. Counts stop at $1: beyond
--- that the count of what is due is an estimate from the table's statistics.
-WITH due AS (
-    SELECT send_after FROM {table}
-    WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= now()
-    ORDER BY send_after, id
-    LIMIT $1::integer
-), keyed AS (
-    SELECT send_after FROM {table}
-    WHERE ordering_key IS NOT NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= now()
-    LIMIT $1::integer
-), parked AS (
-    SELECT FROM {table} WHERE parked_at IS NOT NULL LIMIT $1::integer
-)
-SELECT
-    (SELECT count(*) FROM due) + (SELECT count(*) FROM keyed) AS due,
-    greatest(0, extract(epoch FROM clock_timestamp()) - extract(epoch FROM least(
-        (SELECT min(send_after) FROM due), (SELECT min(send_after) FROM keyed)
-    )))::float8 AS oldest_seconds,
-    (SELECT count(*) FROM parked) AS parked,
-    (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $2::text::regclass) AS rows_estimated

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from outbox.table import TableName
+from outbox_core import backlog
 from outbox_core.database import Database
-from outbox_relay import backlog
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
 from outbox_relay.retention import Retention
@@ -55,7 +55,7 @@ class Upkeep:
     async def run_once(self, connection: Any) -> None:
         """Measure once, and delete what is old enough where it is time for that."""
         async with connection.transaction():
-            measured = await backlog.measure(connection, self._queries, self._table)
+            measured = await backlog.measure(connection, self._table)
         self._metrics.backlog(measured.due, measured.oldest_seconds, measured.parked)
         if time.monotonic() >= self._next_retention:
             self._next_retention = time.monotonic() + _RETENTION_SECONDS

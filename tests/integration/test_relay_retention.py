@@ -10,7 +10,7 @@ import pytest
 from outbox import schema
 from outbox.table import TableName
 from outbox_core.database import Database
-from outbox_relay import Settings, backlog
+from outbox_relay import Settings
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
 from outbox_relay.retention import Retention
@@ -157,35 +157,3 @@ async def test_a_running_relay_does_its_upkeep(postgres_url: str, rabbitmq_url: 
         await traffic.relaying(clean_up_after=HOUR)
         await traffic.until_ids([new])
         assert old not in inbox.ids
-
-
-async def measured(database: asyncpg.Connection) -> backlog.Backlog:
-    return await backlog.measure(database, QUERIES, TABLE)
-
-
-async def test_the_backlog_is_exact_up_to_ten_thousand(database: asyncpg.Connection) -> None:
-    assert await measured(database) == backlog.Backlog(due=0, oldest_seconds=0.0, parked=0)
-    await insert(database, "due", 9_990)
-    await insert(database, "keyed", 10, ordering_key="'k'")
-    await insert(database, "later", 5, send_after="now() + interval '1 hour'")
-    await insert(database, "sent", 5, sent_at="now()")
-    await insert(database, "parked", 7, parked_at="now()")
-    found = await measured(database)
-    assert (found.due, found.parked) == (10_000, 7)
-
-
-async def test_the_backlog_is_an_estimate_beyond_ten_thousand(database: asyncpg.Connection) -> None:
-    await insert(database, "due", 30_000)
-    # Without statistics all that is known is that there are more.
-    assert (await measured(database)).due > 10_000
-    await database.execute("ANALYZE outbox_table")
-    assert 20_000 < (await measured(database)).due < 40_000
-
-
-async def test_the_backlogs_age_is_that_of_its_oldest_message(database: asyncpg.Connection) -> None:
-    await insert(database, "new")
-    assert (await measured(database)).oldest_seconds < 3600
-    await insert(database, "old", send_after="now() - interval '2 hours'", ordering_key="'k'")
-    assert (await measured(database)).oldest_seconds >= 7200
-    await insert(database, "ancient", send_after="'-infinity'")
-    assert (await measured(database)).oldest_seconds == float("inf")

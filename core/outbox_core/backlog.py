@@ -1,0 +1,66 @@
+"""How much is waiting in a table, cheaply: exact up to a limit, an estimate beyond."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from outbox.table import TableName
+
+EXACT_UP_TO = 10_000
+
+# Counts stop at $1: what is due beyond that is estimated from the statistics of the table, whose name is $2.
+_MEASURE = """
+WITH due AS (
+    SELECT send_after FROM {table}
+    WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= now()
+    ORDER BY send_after, id
+    LIMIT $1::integer
+), keyed AS (
+    SELECT send_after FROM {table}
+    WHERE ordering_key IS NOT NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= now()
+    LIMIT $1::integer
+), parked AS (
+    SELECT FROM {table} WHERE parked_at IS NOT NULL LIMIT $1::integer
+), oldest AS (
+    SELECT least((SELECT min(send_after) FROM due), (SELECT min(send_after) FROM keyed)) AS send_after
+)
+SELECT
+    (SELECT count(*) FROM due) + (SELECT count(*) FROM keyed) AS due,
+    send_after AS oldest_at,
+    greatest(0, extract(epoch FROM clock_timestamp()) - extract(epoch FROM send_after))::float8
+        AS oldest_seconds,
+    (SELECT count(*) FROM parked) AS parked,
+    (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $2::text::regclass) AS rows_estimated
+FROM oldest
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in the table."""
+
+    due: int
+    """Messages that are due."""
+    oldest_seconds: float
+    """How long the oldest of them has been due; 0 where none is."""
+    parked: int
+    """Parked messages, counted up to the limit."""
+    oldest_at: datetime | None = None
+    """Since when the oldest has been due, by the server's clock; None where none is."""
+
+
+async def measure(connection: Any, table: TableName) -> Backlog:
+    """Count, on an asyncpg connection; behind a pooler it has to be in a transaction."""
+    row = await connection.fetchrow(_MEASURE.replace("{table}", table.sql), EXACT_UP_TO + 1, table.sql)
+    due: int = row["due"]
+    if due > EXACT_UP_TO:
+        # Autovacuum keeps the estimate of a busy table near; it counts sent and parked rows too.
+        due = max(due, row["rows_estimated"])
+    oldest_at: datetime | None = row["oldest_at"]
+    return Backlog(
+        due,
+        row["oldest_seconds"] or 0.0,
+        min(row["parked"], EXACT_UP_TO),
+        # asyncpg gives every moment in UTC, but for -infinity, which has no zone.
+        oldest_at and oldest_at.replace(tzinfo=UTC),
+    )
