@@ -19,7 +19,7 @@ def exchange_of(relay: OutboxRelay) -> str:
 
 
 def subscription_of(listener: OutboxListener) -> Subscription:
-    """Its queue, topics and delays, or a `TopologyError` that names the listener and what is wrong.
+    """Its queue, topics, delays and limits, or a `TopologyError` that names the listener and what is wrong.
 
     The schema lets few mistakes through: a namespace `amq`, whose queues the broker keeps for itself.
     """
@@ -30,4 +30,12 @@ def subscription_of(listener: OutboxListener) -> Subscription:
             check_binding_key(key, queue)
     except TopologyError as error:
         raise TopologyError(f"OutboxListener {listener.metadata.path}: {error}; set spec.queue") from error
-    return Subscription(queue, spec.binding_keys, spec.retry_delays, spec.ordered)
+    return Subscription(
+        queue,
+        spec.binding_keys,
+        spec.retry_delays,
+        spec.ordered,
+        max_length=spec.limits.max_length,
+        max_bytes=spec.limits.max_bytes,
+        delivery_limit=spec.limits.delivery_limit,
+    )

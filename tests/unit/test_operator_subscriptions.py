@@ -24,7 +24,14 @@ def test_a_queue_has_the_name_that_was_asked_for() -> None:
 def test_a_listener_is_a_subscription() -> None:
     delays = (timedelta(milliseconds=300), timedelta(minutes=90))
     keys = ("user.created", "order.*", "audit.#")
-    assert subscription_of(_listener(FULL_LISTENER)) == Subscription("mails", keys, delays, ordered=True)
+    assert subscription_of(_listener(FULL_LISTENER)) == Subscription(
+        "mails", keys, delays, ordered=True, max_length=1000, max_bytes=1_000_000_000, delivery_limit=5
+    )
+
+
+def test_a_listener_without_limits_has_those_of_a_listener_in_code() -> None:
+    made = subscription_of(_listener())
+    assert made == Subscription(made.queue, made.binding_keys, made.delays)
 
 
 def test_a_subscription_makes_a_topology() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from outbox.retry import LONGEST_DELAY, SHORTEST_DELAY
-from outbox.topology import DEAD_LETTER_DELIVERY_LIMIT, DELIVERY_LIMIT
+from outbox.topology import DEAD_LETTER_DELIVERY_LIMIT, DELIVERY_LIMIT, MOST_OF_A_QUEUE
 from outbox_operator import durations
 from outbox_operator.resources.condition import Conditions
 from outbox_operator.resources.metadata import Metadata
@@ -68,9 +68,9 @@ _NAME_FOR_A_QUEUE = Rule(
 class Limits(Part):
     """How much the queue holds, and how often it delivers a message."""
 
-    max_length: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    max_length: Annotated[int, Field(ge=1, le=MOST_OF_A_QUEUE)] | None = None
     """How many messages the queue holds; beyond, the relay keeps them in the table and tries again."""
-    max_bytes: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    max_bytes: Annotated[int, Field(ge=1, le=MOST_OF_A_QUEUE)] | None = None
     """How many bytes of bodies the queue holds; beyond, as with maxLength."""
     delivery_limit: Annotated[int, Field(ge=1, le=DEAD_LETTER_DELIVERY_LIMIT)] = DELIVERY_LIMIT
     """How often a message is delivered without an answer, to a consumer that dies, before it is
@@ -138,8 +138,8 @@ class ListenerSpec(Part):
     """Handle messages one at a time, in the order of the queue. One that fails holds up the rest until it
     succeeds or is dead-lettered. A queue that exists keeps its kind."""
     handler: Annotated[str, Field(max_length=512), _A_HANDLER] | None = None
-    """The function to call, as module:function in the worker's image; with a module alone, all of its
-    listeners."""
+    """The function to call, as module:function in the worker's image; with a module alone, its only
+    listener. The queue, retryDelays and ordered of this resource win over those in the code."""
     worker: Worker | None = None
     """The pods that call the handler. Without it there are only the queue and what belongs to it, for a
     consumer of your own in any language."""

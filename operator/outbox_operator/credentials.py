@@ -1,0 +1,159 @@
+"""What the Secrets of an OutboxRelay come down to: a broker and a database to enter, or what is wrong.
+
+Pure. A message names Secrets and keys, and never what is in them.
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import replace
+from urllib.parse import quote, unquote, urlsplit
+
+from outbox_core.broker_address import BrokerAddress
+from outbox_core.database import DatabaseURLError, connect_arguments
+from outbox_operator.broker.access import BrokerAccess
+from outbox_operator.conditions import Finding
+from outbox_operator.resources.references import SecretKeyRef
+from outbox_operator.resources.relay import Broker, Database
+from outbox_operator.secret_values import SecretValues, UnusableSecretError
+
+_AMQP_PORT, _AMQPS_PORT, _POSTGRES_PORT = 5672, 5671, 5432
+_HTTP_PORT, _HTTPS_PORT = 15672, 15671
+
+_BROKER_URI = f"amqp://USER:PASSWORD@HOST:{_AMQP_PORT}/VHOST"
+_DATABASE_URI = f"postgresql://USER:PASSWORD@HOST:{_POSTGRES_PORT}/DATABASE"
+_ENCODE = "percent-encode what is special in the password, such as / as %2F, ? as %3F, # as %23 and @ as %40"
+
+
+def broker_access(
+    broker: Broker, secret: Mapping[str, bytes] | None, ca: Mapping[str, bytes] | None, *, namespace: str
+) -> BrokerAccess | Finding:
+    """How the broker is entered, where `secret` and `ca` are the data of the Secrets that it refers to.
+
+    Either is None where there is none. The key `uri` wins over `host`, `port`, `username`, `password` and
+    `vhost`, and the spec over both.
+    """
+    try:
+        content = f"--from-literal=uri='{_BROKER_URI}'"
+        values = SecretValues.of(broker.secret_ref.name, namespace, secret, content)
+        found = _broker_by_uri(values) if values.text("uri") else _broker_by_keys(values, broker)
+        certificates = _certificates(broker.ca_secret_ref, ca, namespace)
+    except UnusableSecretError as error:
+        return error.finding
+    management_url = broker.management_url or found.management_url
+    return replace(
+        found,
+        vhost=broker.vhost or found.vhost,
+        management_url=management_url.rstrip("/"),
+        ca=certificates,
+    )
+
+
+def database_url(database: Database, secret: Mapping[str, bytes] | None, *, namespace: str) -> str | Finding:
+    """The URL by which the database is entered, where `secret` is the data of the Secret that it refers to.
+
+    It is None where there is none. The key `uri` wins over `host`, `port`, `username`, `password` and
+    `database`; `user` and `dbname`, as some operators of Postgres call them, will do.
+    """
+    try:
+        content = f"--from-literal=uri='{_DATABASE_URI}'"
+        values = SecretValues.of(database.secret_ref.name, namespace, secret, content)
+        return _database_by_uri(values) if values.text("uri") else _database_by_keys(values)
+    except UnusableSecretError as error:
+        return error.finding
+
+
+def _broker_by_uri(values: SecretValues) -> BrokerAccess:
+    uri = values.text("uri")
+    try:
+        address = BrokerAddress.parse(uri)
+    except ValueError:
+        raise values.invalid("uri", f"is no URL of a broker; write {_BROKER_URI}, and {_ENCODE}") from None
+    _check_encoding(uri, values)
+    parts = urlsplit(uri)
+    if parts.username and not parts.password:
+        raise values.invalid("uri", f"has a user and no password; write {_BROKER_URI}")
+    tls = parts.scheme == "amqps"
+    return BrokerAccess(
+        host=address.host,
+        port=address.port,
+        tls=tls,
+        vhost=address.vhost,
+        username=address.user,
+        password=unquote(parts.password or "guest"),
+        management_url=_management_url(address.host, tls),
+    )
+
+
+def _broker_by_keys(values: SecretValues, broker: Broker) -> BrokerAccess:
+    _, username, password = values.all_of("host", "username", "password", instead_of=_BROKER_URI)
+    wants_tls = broker.ca_secret_ref is not None
+    port = values.port(_AMQPS_PORT if wants_tls else _AMQP_PORT)
+    # What these two ports speak is known. At any other, whoever gives certificates to check wants TLS.
+    tls = port == _AMQPS_PORT or (wants_tls and port != _AMQP_PORT)
+    host = values.host()
+    return BrokerAccess(
+        host=host,
+        port=port,
+        tls=tls,
+        vhost=values.text("vhost") or "/",
+        username=username,
+        password=password,
+        management_url=_management_url(host, tls),
+    )
+
+
+def _management_url(host: str, tls: bool) -> str:
+    """Where the management API is by default."""
+    return f"https://{_bracketed(host)}:{_HTTPS_PORT}" if tls else f"http://{_bracketed(host)}:{_HTTP_PORT}"
+
+
+def _database_by_uri(values: SecretValues) -> str:
+    uri = values.text("uri")
+    try:
+        arguments = connect_arguments(uri)
+    except DatabaseURLError as error:
+        raise values.invalid("uri", f"cannot be used: {error}") from None
+    _check_encoding(uri, values)
+    host = arguments.get("host") or ""
+    if not host or any(each.startswith("/") for each in ([host] if isinstance(host, str) else host)):
+        raise values.invalid("uri", f"names no host; write {_DATABASE_URI}")
+    if not arguments.get("user"):
+        raise values.invalid("uri", f"names no user; write {_DATABASE_URI}")
+    return uri
+
+
+def _database_by_keys(values: SecretValues) -> str:
+    _, *texts = values.all_of(
+        "host", ("username", "user"), "password", ("database", "dbname"), instead_of=_DATABASE_URI
+    )
+    user, password, name = (quote(text, safe="") for text in texts)
+    return f"postgresql://{user}:{password}@{_bracketed(values.host())}:{values.port(_POSTGRES_PORT)}/{name}"
+
+
+def _check_encoding(uri: str, values: SecretValues) -> None:
+    """Refuse a URL that ends inside its password: the rest of that would be taken for a name, and shown."""
+    parts = urlsplit(uri)
+    if parts.fragment or "@" in parts.path or ("@" in parts.query and "@" not in parts.netloc):
+        raise values.invalid("uri", f"has a user or password that is cut; {_ENCODE}")
+
+
+def _certificates(ref: SecretKeyRef | None, data: Mapping[str, bytes] | None, namespace: str) -> str | None:
+    if ref is None:
+        return None
+    values = SecretValues.of(ref.name, namespace, data, f"--from-file={ref.key}=CERTIFICATES.pem")
+    text = values.text(ref.key)
+    if not text:
+        raise UnusableSecretError(
+            "KeyMissing",
+            f"{values.described} has no {ref.key}: it has {values.keys}; add it, or name the key that "
+            "holds the certificates in spec.broker.caSecretRef.key",
+        )
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError, TypeError):
+        raise values.invalid(ref.key, "holds no certificates; write them in PEM, in ASCII alone") from None
+    return text
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

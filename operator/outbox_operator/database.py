@@ -1,0 +1,120 @@
+"""One look at the database of an OutboxRelay: can it be entered, will the table do, how much is waiting.
+
+Thin, and the only module of the operator that talks to Postgres.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from outbox import schema
+from outbox.table import TableName
+from outbox_core import backlog
+from outbox_core.database import Database, DatabaseError
+from outbox_core.database_errors import translated
+from outbox_operator import database_findings as findings
+from outbox_operator.conditions import Finding
+from outbox_operator.resources.condition import ConditionStatus
+from outbox_operator.resources.relay import Database as Wanted
+
+LOOK_SECONDS = 10.0
+"""How long a look may take altogether."""
+
+_NAME = "outbox-operator"
+_NEEDED_RIGHTS = ("SELECT", "UPDATE", "DELETE")
+"""What a relay does to the table."""
+
+_SESSION = (
+    "SELECT current_user::text AS role, current_setting('transaction_read_only')::boolean AS is_read_only"
+)
+_LACKING_RIGHTS = """
+SELECT needed FROM unnest($2::text[]) AS needed WHERE NOT has_table_privilege($1::text::regclass, needed)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseView:
+    """What a look found. The numbers are None where it did not come that far."""
+
+    findings: tuple[Finding, ...]
+    """About `CredentialsValid`, as far as it is the database's, and about `DatabaseReady`."""
+    backlog: int | None = None
+    """Messages that are due; beyond 10,000 an estimate."""
+    oldest_seconds: float | None = None
+    """How long the oldest of them has been due; 0 where none is."""
+    oldest_pending_at: datetime | None = None
+    """Since when it has been due, by the server's clock; None also where none is."""
+    parked: int | None = None
+    """Messages that were given up, counted up to 10,000."""
+
+
+async def look(url: str, wanted: Wanted, *, timeout_seconds: float = LOOK_SECONDS) -> DatabaseView:
+    """Connect, check the table, make it where that is asked for and it is missing, and count."""
+    deadline = asyncio.get_running_loop().time() + timeout_seconds
+    try:
+        database = Database(url)
+        async with asyncio.timeout_at(deadline):
+            connection = await database.connect(_NAME, prepared=False)
+    except DatabaseError as error:
+        return DatabaseView(findings.not_entered(error, url))
+    except TimeoutError as error:
+        return DatabaseView(findings.not_entered(translated(error, database.where), url))
+    try:
+        async with asyncio.timeout_at(deadline):
+            # One transaction, for a pooler that gives each another session. The server has the same limit: a
+            # statement that waits for a lock would not notice that nobody waits for it any more.
+            await connection.execute(f"BEGIN; SET LOCAL statement_timeout = {round(timeout_seconds * 1000)}")
+            view = await _view(connection, database.where, wanted)
+            await connection.execute("COMMIT")
+            await connection.close()
+            return view
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
+        return DatabaseView((findings.ENTERED, findings.failed(error, database.where)))
+    finally:
+        connection.terminate()
+
+
+async def _view(connection: Any, where: str, wanted: Wanted) -> DatabaseView:
+    table = TableName.parse(wanted.table)
+    finding = await _table_finding(connection, where, table, wanted)
+    if finding.status is not ConditionStatus.TRUE:
+        return DatabaseView((findings.ENTERED, finding))
+    measured = await backlog.measure(connection, table)
+    return DatabaseView(
+        (findings.ENTERED, finding),
+        measured.due,
+        measured.oldest_seconds,
+        measured.oldest_at,
+        measured.parked,
+    )
+
+
+async def _table_finding(connection: Any, where: str, table: TableName, wanted: Wanted) -> Finding:
+    session = await connection.fetchrow(_SESSION)
+    role: str = session["role"]
+    if session["is_read_only"]:
+        return findings.read_only(where)
+    try:
+        problems = await _problems(connection, table, wanted)
+    except asyncpg.InsufficientPrivilegeError as error:
+        return findings.may_not_make(error, where, table, role)
+    except asyncpg.InvalidSchemaNameError as error:
+        return findings.no_schema(error, where, role)
+    if problems:
+        return findings.unusable(problems, where, table)
+    lacking = await connection.fetch(_LACKING_RIGHTS, table.sql, _NEEDED_RIGHTS)
+    if lacking:
+        return findings.may_not_use([row["needed"] for row in lacking], where, table, role)
+    return findings.READY
+
+
+async def _problems(connection: Any, table: TableName, wanted: Wanted) -> list[schema.Problem]:
+    """What is wrong with the table, once it was made where that is asked for."""
+    problems = await schema.check(connection, table, wanted.channel)
+    if wanted.manage_schema == "Create" and [problem.kind for problem in problems] == ["missing_table"]:
+        await schema.create(connection, table, wanted.channel)
+        return await schema.check(connection, table, wanted.channel)
+    return problems
