@@ -1,0 +1,54 @@
+"""Where a broker is and who may enter: what the Secret of an OutboxRelay comes down to."""
+
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
+
+
+@dataclass(frozen=True, slots=True)
+class VhostId:
+    """A virtual host, whoever enters it."""
+
+    management_url: str
+    """The broker, by the address of its management API, without a slash at the end."""
+    vhost: str
+    """The virtual host's name."""
+
+    def __str__(self) -> str:
+        return f"vhost {self.vhost!r} of {self.management_url}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAccess:
+    """A virtual host and somebody who may enter it."""
+
+    host: str
+    """The broker's host."""
+    port: int
+    """Its AMQP port."""
+    tls: bool
+    """Whether AMQP is spoken through TLS."""
+    vhost: str
+    """The virtual host."""
+    username: str
+    """The user."""
+    password: str = field(repr=False)
+    """The user's password."""
+    management_url: str
+    """The management API, without a slash at the end."""
+    ca: str | None = field(default=None, repr=False)
+    """The certificates by which the broker's own is checked, where they are not those of the system."""
+
+    @property
+    def vhost_id(self) -> VhostId:
+        return VhostId(self.management_url, self.vhost)
+
+    def uri(
+        self, username: str | None = None, password: str | None = None, ca_file: str | None = None
+    ) -> str:
+        """The URL that a pod connects with, as this user or another; `ca_file` is where it finds the CA."""
+        user = quote(self.username if username is None else username, safe="")
+        secret = quote(self.password if password is None else password, safe="")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        query = f"?{urlencode({'cafile': ca_file})}" if ca_file else ""
+        scheme = "amqps" if self.tls else "amqp"
+        return f"{scheme}://{user}:{secret}@{host}:{self.port}/{quote(self.vhost, safe='')}{query}"

@@ -1,0 +1,146 @@
+"""The HTTP connection to a management API: a call goes out, and an answer or why there is none comes in."""
+
+import asyncio
+import base64
+import json
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from outbox_operator.broker import answers
+from outbox_operator.broker.access import BrokerAccess
+from outbox_operator.broker.calls import Call
+from outbox_operator.broker.snapshot import BrokerProblem, Reason
+
+_CALLS_AT_ONCE = 16
+_LONGEST_WORDS = 300
+
+
+class ManagementError(Exception):
+    """A call that came to nothing."""
+
+    def __init__(self, problem: BrokerProblem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+        """Why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, whether yes or no."""
+
+    status: int
+    """The HTTP status."""
+    said: Any
+    """The body, None where there is none or it is not JSON."""
+    location: str
+    """Where the broker says that the new thing is, relative to the call; empty where it does not."""
+
+
+class Connection:
+    """The way to one broker for one user; its sockets open with the first call."""
+
+    def __init__(
+        self, access: BrokerAccess, *, connect_seconds: float, on_call: Callable[[str, str], None]
+    ) -> None:
+        """`on_call` is told the method of each call, and the status it was answered with or `unreachable`."""
+        self._access = access
+        self._connect_seconds = connect_seconds
+        self._on_call = on_call
+        self._session: aiohttp.ClientSession | None = None
+        # Not the session's own limit, for which a call would wait while its time runs.
+        self._slots = asyncio.Semaphore(_CALLS_AT_ONCE)
+
+    async def close(self) -> None:
+        """Close the sockets."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(self, call: Call, seconds: float) -> Answer:
+        """Call, and wait for an answer for so long; a `ManagementError` where there is none."""
+        async with self._slots:
+            try:
+                url = _url(self._access.management_url, call)
+                async with (
+                    asyncio.timeout(seconds),
+                    self._opened().request(
+                        call.method, url, json=call.body, allow_redirects=False
+                    ) as response,
+                ):
+                    body = await response.read()
+            except (aiohttp.ClientError, OSError) as error:
+                self._on_call(call.method, "unreachable")
+                raise ManagementError(_unreachable(error, seconds, self._access)) from None
+        self._on_call(call.method, str(response.status))
+        return Answer(response.status, _parsed(body), response.headers.get("Location", ""))
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            access = self._access
+            login = base64.b64encode(f"{access.username}:{access.password}".encode()).decode()
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=_trust(access)),
+                headers={"Authorization": f"Basic {login}"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(sock_connect=self._connect_seconds),
+            )
+        return self._session
+
+
+def _url(management_url: str, call: Call) -> URL:
+    try:
+        return URL(f"{management_url}/api/{call.path}", encoded=True)
+    except ValueError:
+        raise aiohttp.InvalidURL(management_url, "it is no URL") from None
+
+
+def _trust(access: BrokerAccess) -> ssl.SSLContext | bool:
+    if access.ca is None:
+        return True
+    # Bundles have names in comments between the certificates, and OpenSSL takes ASCII only.
+    return ssl.create_default_context(cadata=access.ca.encode("ascii", "ignore").decode())
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def _unreachable(error: BaseException, seconds: float, access: BrokerAccess) -> BrokerProblem:
+    match error:
+        case aiohttp.ClientResponseError():
+            return answers.something_else(access, "what it speaks is not HTTP")
+        case aiohttp.ClientConnectorCertificateError():
+            cure = "correct its certificate, or set spec.broker.caSecretRef to who signed it"
+        case aiohttp.ClientSSLError():
+            cure = "see whether it speaks TLS there, and set spec.broker.managementUrl"
+        case ssl.SSLError():
+            cure = "put a PEM certificate into the Secret of spec.broker.caSecretRef"
+        case aiohttp.InvalidURL():
+            cure = "set spec.broker.managementUrl to an address such as http://rabbitmq:15672"
+        case _:
+            cure = "see that it runs with its management plugin enabled, or set spec.broker.managementUrl"
+    message = f"{access.management_url} cannot be reached: {_words(error, seconds)}; {cure}"
+    return BrokerProblem(Reason.UNREACHABLE, message)
+
+
+def _words(error: BaseException, seconds: float) -> str:
+    """What the error says in one line."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            words = "no connection in time"
+        case TimeoutError():
+            words = f"no answer within {seconds:g} s"
+        case aiohttp.ClientConnectorCertificateError():
+            words = str(error.certificate_error)
+        case aiohttp.ClientConnectorError():
+            words = error.os_error.strerror or str(error.os_error)
+        case _:
+            words = str(error) or type(error).__name__
+    return words[:_LONGEST_WORDS]

@@ -1,0 +1,149 @@
+"""RabbitMQ's management API: looking at a virtual host, and carrying out an action in it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote
+
+from outbox_operator.broker import answers, calls, listings
+from outbox_operator.broker.access import BrokerAccess
+from outbox_operator.broker.actions import Action, MakeBinding, RemoveQueue
+from outbox_operator.broker.calls import Call
+from outbox_operator.broker.connection import Answer, Connection, ManagementError
+from outbox_operator.broker.snapshot import Snapshot
+
+__all__ = ["Management", "ManagementError", "Timeouts"]
+
+_ADMINISTRATOR = "administrator"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait for the broker."""
+
+    connect_seconds: float = 3.0
+    """For a connection; short, so that a broker that comes back is noticed."""
+    call_seconds: float = 10.0
+    """For the answer to a call."""
+    listing_seconds: float = 30.0
+    """For a listing, which may be long."""
+
+
+class Management:
+    """The management API of one virtual host's broker, entered by one user."""
+
+    def __init__(
+        self, access: BrokerAccess, *, on_call: Callable[[str, str], None], timeouts: Timeouts | None = None
+    ) -> None:
+        """`on_call` is told the method of each call, and the status it was answered with or `unreachable`."""
+        self._access = access
+        self._timeouts = timeouts or Timeouts()
+        self._connection = Connection(access, connect_seconds=self._timeouts.connect_seconds, on_call=on_call)
+        self._is_administrator = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._connection.close()
+
+    async def snapshot(self) -> Snapshot:
+        """The virtual host as it is now: five calls, and one more while it is not known who we are."""
+        try:
+            # An administrator is taken for one until the broker says no; others may become one at any time.
+            self._is_administrator = self._is_administrator or await self._asked_whether_administrator()
+            return await self._listed()
+        except ManagementError:
+            self._is_administrator = False
+            raise
+
+    async def perform(self, action: Action) -> str | None:
+        """Carry out one action; what is there or gone already is no error.
+
+        Tells the properties key of a binding that it made.
+        """
+        if isinstance(action, RemoveQueue) and action.if_empty:
+            await self._remove_if_empty(action.name)
+            return None
+        location = ""
+        for call in calls.calls_of(action, self._access.vhost):
+            location = (await self._done(call)).location
+        # The last part of a relative URL in which the key, itself encoded, is encoded once more.
+        return unquote(location.rpartition("/")[2]) if isinstance(action, MakeBinding) else None
+
+    async def _asked_whether_administrator(self) -> bool:
+        match (await self._done(calls.WHOAMI)).said:
+            case {"tags": list() as tags}:
+                return _ADMINISTRATOR in tags
+            case {"tags": str() as tags}:
+                return _ADMINISTRATOR in tags.split(",")
+            case _:
+                raise ManagementError(answers.something_else(self._access, "it does not tell who we are"))
+
+    async def _listed(self) -> Snapshot:
+        vhost = self._access.vhost
+        wanted = [*calls.listings(vhost), *(calls.user_listings(vhost) if self._is_administrator else ())]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._listing(call)) for call in wanted]
+        except ExceptionGroup as errors:
+            raise _first(errors) from None
+        exchanges, queues, bindings, *users = (task.result() for task in tasks)
+        try:
+            return Snapshot(
+                listings.parse_exchanges(exchanges),
+                listings.parse_queues(queues),
+                listings.parse_bindings(bindings),
+                listings.parse_users(*users) if users else None,
+            )
+        except (KeyError, TypeError, AttributeError):
+            problem = answers.something_else(self._access, "its listings are not those of RabbitMQ")
+            raise ManagementError(problem) from None
+
+    async def _listing(self, call: Call) -> Any:
+        said = (await self._done(call, self._timeouts.listing_seconds)).said
+        if not isinstance(said, list):
+            raise ManagementError(answers.something_else(self._access, f"it does not {call.what}"))
+        return said
+
+    async def _remove_if_empty(self, name: str) -> None:
+        """Look, and then delete: RabbitMQ does both in one step for classic queues only."""
+        access, look = self._access, calls.queue_call(self._access.vhost, name)
+        found = await self._connection.call(look, self._timeouts.call_seconds)
+        if found.status == HTTPStatus.NOT_FOUND:
+            return
+        self._check(look, found)
+        is_quorum = isinstance(found.said, dict) and found.said.get("type") == "quorum"
+        if is_quorum:
+            # The number counts those that a consumer has, but is some seconds old. To look into the queue is
+            # exact, but finds only those that wait, and counts as a delivery of the first.
+            if messages := found.said.get("messages"):
+                raise ManagementError(answers.not_empty(access, name, messages))
+            if (await self._done(calls.peek_call(access.vhost, name))).said:
+                raise ManagementError(answers.not_empty(access, name, 0))
+        for call in calls.calls_of(RemoveQueue(name, if_empty=not is_quorum), access.vhost):
+            await self._done(call)
+
+    async def _done(self, call: Call, seconds: float | None = None) -> Answer:
+        answer = await self._connection.call(call, seconds or self._timeouts.call_seconds)
+        self._check(call, answer)
+        return answer
+
+    def _check(self, call: Call, answer: Answer) -> None:
+        if problem := answers.problem_of(call, answer.status, answer.said, self._access):
+            raise ManagementError(problem)
+
+
+def _first(errors: ExceptionGroup[Exception]) -> Exception:
+    """The first thing that went wrong; a fault of ours before the broker's."""
+    ours = errors.split(ManagementError)[1]
+    return (ours or errors).exceptions[0]

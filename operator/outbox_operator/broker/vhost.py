@@ -1,0 +1,186 @@
+"""A virtual host: one picture of it for all who use it, kept up to date by looking and by what is done."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import TypeAlias, TypeVar
+
+from outbox_core.backoff import Backoff
+from outbox_operator.broker.access import BrokerAccess
+from outbox_operator.broker.actions import Action, MakeBinding, MakeExchange, MakeQueue, MakeUser
+from outbox_operator.broker.live_snapshot import LiveSnapshot
+from outbox_operator.broker.management import Management, ManagementError, Timeouts
+from outbox_operator.broker.snapshot import BrokerProblem, Reason, Snapshot
+
+T = TypeVar("T")
+State: TypeAlias = Snapshot | BrokerProblem
+
+_ACTIONS_AT_ONCE = 11
+"""Less than the calls that go at once, so that a look never waits for a queue of actions."""
+
+_PROBES = Backoff(0.5, 5.0, jitter=0.1)
+"""Between looks at a broker that is away: what waits for it should not wait much longer than it is away."""
+
+_REFUSALS = Backoff(1.0, 300.0)
+"""Between looks at a broker that does not let us in: somebody has to do something first."""
+
+_DRIFT_JITTER = 0.1
+_OF_THE_VHOST = frozenset({Reason.UNREACHABLE, Reason.AUTHENTICATION_FAILED, Reason.VHOST_MISSING})
+"""Problems that all actions would have."""
+
+_CLOSED = BrokerProblem(Reason.UNREACHABLE, "the credentials for this broker were replaced meanwhile")
+
+
+class Vhost:
+    """A virtual host as one user sees it."""
+
+    def __init__(
+        self,
+        access: BrokerAccess,
+        *,
+        on_change: Callable[["Vhost"], None],
+        on_call: Callable[[str, str], None],
+        drift_seconds: float = 30.0,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        """`on_change` is called when a look finds something else than what was known."""
+        self.access = access
+        """Where it is, and who we are."""
+        self._management = Management(access, on_call=on_call, timeouts=timeouts)
+        self._on_change = on_change
+        self._drift_seconds = drift_seconds
+        self._known: LiveSnapshot | BrokerProblem | None = None
+        self._look: asyncio.Task[State] | None = None
+        self._done_during_look: list[tuple[Action, str | None]] = []
+        self._under_way: dict[Action, asyncio.Task[BrokerProblem | None]] = {}
+        self._slots = asyncio.Semaphore(_ACTIONS_AT_ONCE)
+        self._doubt = asyncio.Event()
+
+    @property
+    def state(self) -> State | None:
+        """What is known now, with what was done since the last look; None before the first."""
+        return self._known.view if isinstance(self._known, LiveSnapshot) else self._known
+
+    async def look(self) -> State:
+        """Look now; who asks while somebody looks gets the same answer."""
+        if self._look is None:
+            self._look = asyncio.create_task(self._looking(), name=f"look at {self.access.vhost_id}")
+        return await _outcome(self._look)
+
+    async def perform(self, actions: Sequence[Action]) -> BrokerProblem | None:
+        """Do all of this in order, or as much as goes well; what can go at once does.
+
+        What is there already is not made again, and what somebody else is just doing is waited for.
+        """
+        for step in _steps(actions):
+            tasks = [self._begun(action) for action in step if not self._shows(action)]
+            problems = [problem for task in tasks if (problem := await _outcome(task))]
+            if problems:
+                return problems[0]
+        return None
+
+    async def watch(self) -> None:
+        """Look every now and then, and soon where there is doubt, until cancelled."""
+        failures, hurries, reason = 0, 0, ""
+        while True:
+            self._doubt.clear()
+            state = await self.look()
+            if isinstance(state, BrokerProblem):
+                failures = failures + 1 if state.reason == reason else 1
+                reason = state.reason
+                pace = _PROBES if reason == Reason.UNREACHABLE else _REFUSALS
+                seconds = pace.delay(failures)
+            else:
+                failures, reason = 0, ""
+                seconds = self._drift_seconds * random.uniform(1 - _DRIFT_JITTER, 1 + _DRIFT_JITTER)  # noqa: S311
+            hurries = hurries + 1 if await self._is_doubtful_within(seconds) else 0
+            if hurries:
+                await asyncio.sleep(_PROBES.delay(hurries))
+
+    async def close(self) -> None:
+        """End what is under way, and close the connections."""
+        tasks = [*self._under_way.values(), *([self._look] if self._look else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._management.close()
+
+    async def _looking(self) -> State:
+        known: LiveSnapshot | BrokerProblem
+        try:
+            known = LiveSnapshot(await self._management.snapshot())
+            # The listings may be from before these.
+            for action, properties_key in self._done_during_look:
+                known.apply(action, properties_key)
+        except ManagementError as error:
+            known = error.problem
+        finally:
+            self._done_during_look.clear()
+            self._look = None
+        return self._now(known)
+
+    def _now(self, known: LiveSnapshot | BrokerProblem) -> State:
+        state: State = known.view if isinstance(known, LiveSnapshot) else known
+        is_news = state != self.state
+        self._known = known
+        if is_news:
+            self._on_change(self)
+        return state
+
+    def _shows(self, action: Action) -> bool:
+        return isinstance(self._known, LiveSnapshot) and self._known.shows(action)
+
+    def _begun(self, action: Action) -> "asyncio.Task[BrokerProblem | None]":
+        # A task of ours: whoever began it may go away while others wait for it.
+        if action not in self._under_way:
+            self._under_way[action] = asyncio.create_task(self._doing(action))
+        return self._under_way[action]
+
+    async def _doing(self, action: Action) -> BrokerProblem | None:
+        try:
+            async with self._slots:
+                if isinstance(self._known, BrokerProblem):
+                    # Hundreds of actions would each wait for their own timeout.
+                    return self._known
+                properties_key = await self._management.perform(action)
+        except ManagementError as error:
+            self._failed(error.problem)
+            return error.problem
+        finally:
+            del self._under_way[action]
+        if self._look is not None:
+            self._done_during_look.append((action, properties_key))
+        if isinstance(self._known, LiveSnapshot):
+            self._known.apply(action, properties_key)
+        return None
+
+    def _failed(self, problem: BrokerProblem) -> None:
+        if problem.reason in _OF_THE_VHOST:
+            self._now(problem)
+        if problem.reason in _OF_THE_VHOST or problem.reason == Reason.REFUSED:
+            # It was planned by what is known, which is not so, then.
+            self._doubt.set()
+
+    async def _is_doubtful_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._doubt.wait()
+        except TimeoutError:
+            return False
+
+
+def _steps(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
+    """Things of one kind that are made may be made at once; what is removed goes one after the other."""
+    for kind, same in groupby(actions, type):
+        if kind in (MakeExchange, MakeQueue, MakeBinding, MakeUser):
+            yield tuple(same)
+        else:
+            yield from ((action,) for action in same)
+
+
+async def _outcome(task: "asyncio.Task[T]") -> T | BrokerProblem:
+    """What a shared task results in; it goes on where the one who waits is cancelled."""
+    await asyncio.wait([task])
+    return _CLOSED if task.cancelled() else task.result()

@@ -1,0 +1,125 @@
+"""The virtual hosts that relays use, each opened once for all that enter it by the same credentials."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from outbox_operator.broker.access import BrokerAccess
+from outbox_operator.broker.management import Timeouts
+from outbox_operator.broker.vhost import Vhost
+
+__all__ = ["Vhost", "Vhosts"]
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A virtual host that is watched."""
+
+    vhost: Vhost
+    watch: "asyncio.Task[None]"
+    users: set[str] = field(default_factory=set)
+
+    async def close(self) -> None:
+        self.watch.cancel()
+        await asyncio.wait([self.watch])
+        await self.vhost.close()
+
+
+class Vhosts:
+    """All of them."""
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[Vhost], None],
+        on_call: Callable[[str, str], None],
+        drift_seconds: float = 30.0,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        """`on_change` is called when a look at one found something else than what was known.
+
+        `on_call` is told of each call its method, and the status it was answered with or `unreachable`.
+        """
+        self._on_change = on_change
+        self._on_call = on_call
+        self._drift_seconds = drift_seconds
+        self._timeouts = timeouts
+        self._opened: dict[BrokerAccess, _Opened] = {}
+        self._used: dict[str, _Opened] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._fault: BaseException | None = None
+        self._has_fault = asyncio.Event()
+
+    async def run(self) -> None:
+        """Wait until cancelled, then close all; raises the fault with which a watch ended, if one does."""
+        try:
+            await self._has_fault.wait()
+            raise self._fault or RuntimeError("a watch has ended")
+        finally:
+            await self.close()
+
+    async def use(self, user: str, access: BrokerAccess) -> Vhost:
+        """The virtual host for `user`, the path of a relay, in place of what it used before.
+
+        Its state is known when this returns.
+        """
+        before = self._used.get(user)
+        if before and before.vhost.access == access:
+            vhost = before.vhost
+        else:
+            opened = self._opened.get(access) or self._open(access)
+            opened.users.add(user)
+            self._used[user] = opened
+            vhost = opened.vhost
+            if before:
+                await self._leave(before, user)
+        if vhost.state is None:
+            await vhost.look()
+        return vhost
+
+    def of(self, user: str) -> Vhost | None:
+        """What `user` uses."""
+        opened = self._used.get(user)
+        return opened.vhost if opened else None
+
+    async def release(self, user: str) -> None:
+        """Forget `user`; a virtual host without users is closed."""
+        if opened := self._used.pop(user, None):
+            await self._leave(opened, user)
+
+    async def close(self) -> None:
+        """Close all."""
+        for user in list(self._used):
+            await self.release(user)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _open(self, access: BrokerAccess) -> _Opened:
+        vhost = Vhost(
+            access,
+            on_change=self._on_change,
+            on_call=self._on_call,
+            drift_seconds=self._drift_seconds,
+            timeouts=self._timeouts,
+        )
+        watch = asyncio.create_task(vhost.watch(), name=f"watch {access.vhost_id}")
+        watch.add_done_callback(self._ended)
+        self._opened[access] = opened = _Opened(vhost, watch)
+        return opened
+
+    def _ended(self, watch: "asyncio.Task[None]") -> None:
+        """Pass a fault on to whoever runs us: a virtual host that nobody watches looks well for ever."""
+        if not watch.cancelled():
+            self._fault = watch.exception()
+            self._has_fault.set()
+
+    async def _leave(self, opened: _Opened, user: str) -> None:
+        opened.users.discard(user)
+        if opened.users:
+            return
+        del self._opened[opened.vhost.access]
+        # In a task of ours: it has to be closed also where whoever left is cancelled meanwhile.
+        closing = asyncio.create_task(opened.close(), name=f"close {opened.vhost.access.vhost_id}")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        await asyncio.wait([closing])
