@@ -1,0 +1,93 @@
+"""Kubernetes Events: what `kubectl describe` shows of a resource's life."""
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+from outbox_core.logs import event
+from outbox_operator.cluster.client import MANAGER, Cluster
+from outbox_operator.cluster.errors import ClusterError
+from outbox_operator.cluster.kinds import EVENT, Kind, Manifest
+from outbox_operator.resources.metadata import Metadata
+
+EventType: TypeAlias = Literal["Normal", "Warning"]
+
+_MOST_BYTES = 1024
+_MOST_OF_A_NAME = 200
+
+_log = logging.getLogger("outbox.operator.events")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The object that an Event is about."""
+
+    kind: Kind
+    """Its kind."""
+    namespace: str
+    """Its namespace, which is the Event's too."""
+    name: str
+    """Its name."""
+    uid: str
+    """Which of that name."""
+    resource_version: str = ""
+    """Which version of it."""
+
+    @classmethod
+    def to(cls, kind: Kind, metadata: Metadata) -> "Reference":
+        """To an object with this metadata."""
+        return cls(kind, metadata.namespace, metadata.name, metadata.uid, metadata.resource_version)
+
+
+async def record(
+    cluster: Cluster,
+    about: Reference,
+    event_type: EventType,
+    reason: str,
+    message: str,
+) -> None:
+    """Write it; where that fails, say so in the log. Nothing depends on an Event."""
+    try:
+        await cluster.create(manifest(about, event_type, reason, message, datetime.now(UTC)))
+    except ClusterError as error:
+        event(_log, logging.WARNING, "event not written", reason=reason, cause=str(error))
+
+
+def manifest(
+    about: Reference,
+    event_type: EventType,
+    reason: str,
+    message: str,
+    now: datetime,
+) -> Manifest:
+    """The Event, as the API server takes it."""
+    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": EVENT.api_version,
+        "kind": EVENT.kind,
+        "metadata": {"namespace": about.namespace, "generateName": f"{about.name[:_MOST_OF_A_NAME]}."},
+        "involvedObject": {
+            "apiVersion": about.kind.api_version,
+            "kind": about.kind.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
+            "resourceVersion": about.resource_version,
+        },
+        "type": event_type,
+        "reason": reason,
+        "message": _short(message),
+        "source": {"component": MANAGER},
+        "reportingComponent": MANAGER,
+        "reportingInstance": MANAGER,
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+    }
+
+
+def _short(message: str) -> str:
+    if len(message.encode()) <= _MOST_BYTES:
+        return message
+    return message.encode()[: _MOST_BYTES - len("…".encode())].decode(errors="ignore") + "…"

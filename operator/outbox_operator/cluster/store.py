@@ -1,0 +1,234 @@
+"""What the watches know: the custom resources as types, and the Deployments that the operator made. Pure."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from pydantic import ValidationError
+
+from outbox_operator.children.applying import without_bulk
+from outbox_operator.cluster.kinds import DEPLOYMENT, LISTENER, RELAY, Kind, Manifest
+from outbox_operator.resources import OutboxListener, OutboxRelay
+from outbox_operator.resources.metadata import Metadata
+
+WATCHED = (RELAY, LISTENER, DEPLOYMENT)
+"""The kinds in a store."""
+
+MANAGED = "app.kubernetes.io/managed-by=outbox-operator"
+"""The Deployments in it, by their label."""
+
+Place: TypeAlias = tuple[str, str]
+"""A namespace and a name."""
+
+OnEvent: TypeAlias = Callable[[Kind, str, str], None]
+"""Told of an object that came, went or changed: its kind, namespace and name."""
+
+
+# An answer is late by seconds at most: those that went before the last so many are past it.
+_MOST_GRAVES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """A custom resource that its type refuses: made before a rule was, or by a newer version."""
+
+    metadata: Metadata
+    """Its metadata."""
+    manifest: Manifest
+    """All of it."""
+    message: str
+    """What is wrong with it, without the values in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which object, and which state of it."""
+
+    uid: str
+    """Tells it from others of its name."""
+    resource_version: str
+    """Changes with each write."""
+
+    def is_newer_than(self, other: "Version") -> bool:
+        """Whether it may be; versions are numbers that grow over all objects of a kind."""
+        mine, others = self.resource_version, other.resource_version
+        if mine.isdigit() and others.isdigit():
+            return int(mine) > int(others)
+        return self != other
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    version: Version
+    value: OutboxRelay | OutboxListener | Invalid | Manifest
+    gist: object
+    """What of it matters: where this stays the same nobody is told."""
+
+
+class Store:
+    """The last known state of every watched object. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self.synced = asyncio.Event()
+        """Set once everything that was there at the start is known."""
+        self._entries: dict[Kind, dict[Place, _Entry]] = {kind: {} for kind in WATCHED}
+        self._relays: dict[Place, OutboxRelay] = {}
+        self._listeners: dict[Place, OutboxListener] = {}
+        self._deployments: dict[Place, Manifest] = {}
+        self._invalid: dict[tuple[Kind, str, str], Invalid] = {}
+        self._listeners_of: dict[Place, dict[Place, OutboxListener]] = {}
+        self._gone: dict[str, Version] = {}
+        self._subscribers: list[OnEvent] = []
+
+    @property
+    def relays(self) -> Mapping[Place, OutboxRelay]:
+        """The relays, by namespace and name."""
+        return MappingProxyType(self._relays)
+
+    @property
+    def listeners(self) -> Mapping[Place, OutboxListener]:
+        """The listeners, by namespace and name."""
+        return MappingProxyType(self._listeners)
+
+    @property
+    def deployments(self) -> Mapping[Place, Manifest]:
+        """The Deployments that the operator made, of whose managedFields only the replicas' are kept."""
+        return MappingProxyType(self._deployments)
+
+    @property
+    def invalid(self) -> Mapping[tuple[Kind, str, str], Invalid]:
+        """The custom resources that cannot be read; they are in none of the others."""
+        return MappingProxyType(self._invalid)
+
+    def listeners_of(self, namespace: str, relay: str) -> list[OutboxListener]:
+        """The listeners that refer to a relay, whether that is there or not."""
+        return list(self._listeners_of.get((namespace, relay), {}).values())
+
+    def versions(self, kind: Kind) -> dict[Place, Version]:
+        """Which state of each object is known."""
+        return {place: entry.version for place, entry in self._entries[kind].items()}
+
+    def subscribe(self, on_event: OnEvent) -> None:
+        """Be told from now on."""
+        self._subscribers.append(on_event)
+
+    def put(self, kind: Kind, manifest: Manifest) -> bool:
+        """An object is so now: a watch says it, or the answer to a write. Whether what matters changed.
+
+        These cross on the way: what is older than the known state, or than the object's end, is passed over.
+        """
+        place, version = _place(manifest), version_of(manifest)
+        before = self._entries[kind].get(place)
+        gone = self._gone.get(version.uid)
+        if any(known and not version.is_newer_than(known) for known in (before and before.version, gone)):
+            return False
+        entry = _entry(kind, manifest)
+        self._forget(kind, place)
+        self._entries[kind][place] = entry
+        self._index(kind, place, entry.value)
+        return self._tell(kind, place, before is None or before.gist != entry.gist)
+
+    def renew(self, kind: Kind, manifest: Manifest) -> bool:
+        """As `put`, for an object that exists: where it went meanwhile it stays away."""
+        known = self._entries[kind].get(_place(manifest))
+        is_known = known is not None and known.version.uid == version_of(manifest).uid
+        return is_known and self.put(kind, manifest)
+
+    def remove(self, kind: Kind, manifest: Manifest) -> bool:
+        """An object went; whether it was known. Another of its name that is there already stays."""
+        place, version = _place(manifest), version_of(manifest)
+        self._bury(version)
+        known = self._entries[kind].get(place)
+        if known is None or known.version.uid != version.uid:
+            return False
+        self._forget(kind, place)
+        return self._tell(kind, place, True)
+
+    def discard(self, kind: Kind, place: Place, version: Version) -> bool:
+        """An object in this state is not there any more, and nobody was told when it went."""
+        known = self._entries[kind].get(place)
+        if known is None or known.version != version:
+            return False
+        self._bury(version)
+        self._forget(kind, place)
+        return self._tell(kind, place, True)
+
+    def _bury(self, version: Version) -> None:
+        self._gone[version.uid] = version
+        if len(self._gone) > _MOST_GRAVES:
+            del self._gone[next(iter(self._gone))]
+
+    def _tell(self, kind: Kind, place: Place, matters: bool) -> bool:
+        if matters:
+            for on_event in self._subscribers:
+                on_event(kind, *place)
+        return matters
+
+    def _index(self, kind: Kind, place: Place, value: object) -> None:
+        match value:
+            case OutboxRelay():
+                self._relays[place] = value
+            case OutboxListener():
+                self._listeners[place] = value
+                self._listeners_of.setdefault(_relay_of(value), {})[place] = value
+            case Invalid():
+                self._invalid[kind, *place] = value
+            case dict():
+                self._deployments[place] = value
+
+    def _forget(self, kind: Kind, place: Place) -> None:
+        self._entries[kind].pop(place, None)
+        self._invalid.pop((kind, *place), None)
+        if kind is RELAY:
+            self._relays.pop(place, None)
+        elif kind is DEPLOYMENT:
+            self._deployments.pop(place, None)
+        elif listener := self._listeners.pop(place, None):
+            siblings = self._listeners_of[_relay_of(listener)]
+            del siblings[place]
+            if not siblings:
+                del self._listeners_of[_relay_of(listener)]
+
+
+def version_of(manifest: Manifest) -> Version:
+    """Which object and state a manifest is."""
+    metadata = manifest["metadata"]
+    return Version(str(metadata.get("uid", "")), str(metadata.get("resourceVersion", "")))
+
+
+def _entry(kind: Kind, manifest: Manifest) -> _Entry:
+    version = version_of(manifest)
+    if kind is DEPLOYMENT:
+        kept = without_bulk(manifest)
+        return _Entry(version, kept, {**kept, "metadata": _without(kept["metadata"], "resourceVersion")})
+    metadata = Metadata.model_validate(manifest["metadata"])
+    # Nobody but the operator writes the status: its own words are no news to it.
+    about = metadata.model_copy(update={"resource_version": ""})
+    try:
+        model = OutboxRelay if kind is RELAY else OutboxListener
+        resource = model.model_validate(manifest)
+    except ValidationError as error:
+        message = _faults(error)
+        return _Entry(version, Invalid(metadata, manifest, message), (about, message, manifest.get("spec")))
+    return _Entry(version, resource, (about, resource.spec))
+
+
+def _faults(error: ValidationError) -> str:
+    # Without the input: a pod's environment may be in it.
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'it'}: {fault['msg']}" for fault in found)
+
+
+def _place(manifest: Manifest) -> Place:
+    metadata = manifest["metadata"]
+    return str(metadata["namespace"]), str(metadata["name"])
+
+
+def _relay_of(listener: OutboxListener) -> Place:
+    return listener.metadata.namespace, listener.spec.relay_ref.name
+
+
+def _without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name != key}

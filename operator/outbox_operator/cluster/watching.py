@@ -1,0 +1,146 @@
+"""The watches, which are kopf's: it lists, watches, reconnects and tells of each event. It does nothing else.
+
+It runs on a loop of its own in a thread of its own. On ours it would take over the process's signals, and at
+its end cancel every task that was started after it.
+"""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import kopf
+
+from outbox_core.logs import event as log_event
+from outbox_operator.cluster.connection import Connection, Credentials
+from outbox_operator.cluster.kinds import DEPLOYMENT, Kind
+from outbox_operator.cluster.store import MANAGED, WATCHED, Store
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 30.0
+_LONG_ENOUGH_SECONDS = 60.0
+
+_log = logging.getLogger("outbox.operator.watching")
+
+_Deliver = Callable[[Kind, kopf.RawEvent], None]
+_Login = Callable[[], Awaitable[kopf.ConnectionInfo]]
+
+
+async def run_watches(store: Store, connection: Connection, namespaces: Sequence[str] = ()) -> None:
+    """Keep `store` as the cluster is, until cancelled; in these namespaces, or in all where there are none.
+
+    Where kopf gives up (the API server answers with errors for a while, or a custom resource is not defined),
+    it is started again.
+    """
+    if not _log.isEnabledFor(logging.DEBUG):
+        # It has a line of its own for each event.
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+    loop = asyncio.get_running_loop()
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        began = loop.time()
+        try:
+            await _watch(store, connection, namespaces)
+        except Exception as error:
+            log_event(_log, logging.WARNING, "watches ended", error=type(error).__name__, cause=str(error))
+        if loop.time() - began > _LONG_ENOUGH_SECONDS:
+            pause = _FIRST_PAUSE_SECONDS
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]) -> None:
+    """Run kopf until it fails, or until cancelled."""
+    loop = asyncio.get_running_loop()
+
+    def deliver(kind: Kind, event: kopf.RawEvent) -> None:
+        act = store.remove if event["type"] == "DELETED" else store.put
+        loop.call_soon_threadsafe(act, kind, dict(event["object"]))
+
+    async def login() -> kopf.ConnectionInfo:
+        asked = asyncio.run_coroutine_threadsafe(connection.credentials(), loop)
+        return _info(await asyncio.wrap_future(asked))
+
+    stopping: Future[Callable[[], Any]] = Future()
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        own_loop = asyncio.get_running_loop()
+        stopping.set_result(lambda: own_loop.call_soon_threadsafe(stop.set))
+        await kopf.operator(
+            registry=_registry(deliver, login),
+            settings=_settings(),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=list(namespaces),
+            stop_flag=stop,
+        )
+
+    threads = ThreadPoolExecutor(1, "outbox-watches")
+    running = loop.run_in_executor(threads, contextvars.Context().run, lambda: asyncio.run(run()))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        (await asyncio.wrap_future(stopping))()
+        await running
+        raise
+    finally:
+        threads.shutdown(wait=False)
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """The signals are the process's own business, so that kopf's warning about them leads nowhere."""
+    return not str(record.msg).startswith("OS signals are ignored")
+
+
+logging.getLogger("kopf._core.reactor.running").addFilter(_is_of_use)
+
+
+def _registry(deliver: _Deliver, login: _Login) -> kopf.OperatorRegistry:
+    """What kopf is to call. An `on.event` handler, unlike others, leaves no trace on the object."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def enter(**_: Any) -> kopf.ConnectionInfo:
+        return await login()
+
+    for kind in WATCHED:
+
+        @kopf.on.event(kind.group, kind.version, kind.plural, param=kind, registry=registry)
+        async def see(event: kopf.RawEvent, param: Any = None, **_: Any) -> None:
+            deliver(param, event)
+
+    return registry
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    # Else it lists namespaces and watches CustomResourceDefinitions, which takes a ClusterRole.
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    # Else it kills the process where its end takes long.
+    settings.process.ultimate_exiting_timeout = None
+    settings.networking.request_timeout = 30.0
+    settings.networking.connect_timeout = 10.0
+    settings.networking.error_backoffs = (0.5, 1, 2, 4)
+    # A bookmark comes each minute on a watch that lives.
+    settings.watching.inactivity_timeout = 75.0
+    settings.watching.label_selectors[DEPLOYMENT.group, DEPLOYMENT.version, DEPLOYMENT.plural] = MANAGED
+    return settings
+
+
+def _info(credentials: Credentials) -> kopf.ConnectionInfo:
+    scheme, _, token = (credentials.authorization or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=credentials.server,
+        ca_path=credentials.ca_file,
+        certificate_path=credentials.certificate_file,
+        private_key_path=credentials.key_file,
+        insecure=not credentials.verify,
+        scheme=scheme or None,
+        token=token or None,
+        proxy_url=credentials.proxy,
+        trust_env=True,
+    )
