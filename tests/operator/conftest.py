@@ -4,14 +4,17 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from outbox_cli.local import Services
 from outbox_cli.local.services import to_stderr
 from outbox_operator.crds import DEFINITIONS
 from tests.operator.control_plane.api import Api
 from tests.operator.control_plane.server import ControlPlane, control_plane
 from tests.operator.control_plane.sharing import shared
+from tests.operator.site import Site, operator_identity
 
 _DEADLINE_SECONDS = 30
 _POLL_SECONDS = 0.05
@@ -56,3 +59,12 @@ def namespace(api: Api) -> str:
     name = f"test-{uuid.uuid4().hex[:12]}"
     api.make_namespace(name)
     return name
+
+
+@pytest.fixture
+def site(
+    *, api: Api, namespace: str, services: Services, rabbitmq_url: str, postgres_url: str, tmp_path: Path
+) -> Site:
+    """A namespace, a database, a virtual host, and the operator's rights in all of them."""
+    who = operator_identity(api, namespace, tmp_path)
+    return Site(api, namespace, who, services, rabbitmq_url, postgres_url)

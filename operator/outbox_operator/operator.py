@@ -1,0 +1,219 @@
+"""The operator: what it hears of, whom it looks at then, and the hands that do it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+
+from outbox_core.logs import event
+from outbox_operator.broker.snapshot import BrokerProblem
+from outbox_operator.broker.vhosts import Vhost, Vhosts
+from outbox_operator.children.family import Facilities
+from outbox_operator.cluster.client import Cluster
+from outbox_operator.cluster.connection import Connection
+from outbox_operator.cluster.errors import ClusterError, NotLeaderError
+from outbox_operator.cluster.fence import Fence
+from outbox_operator.cluster.kinds import (
+    DEPLOYMENT,
+    LISTENER,
+    POD_MONITOR,
+    RELAY,
+    SCALED_OBJECT,
+    Kind,
+    Manifest,
+)
+from outbox_operator.cluster.secret_watch import SecretWatch
+from outbox_operator.cluster.store import Place, Store
+from outbox_operator.cluster.watch_check import WatchCheck
+from outbox_operator.cluster.watching import run_watches
+from outbox_operator.metrics import Metrics
+from outbox_operator.reconciling.departures import Departures
+from outbox_operator.reconciling.execution import Execution
+from outbox_operator.reconciling.invalid import publish_invalid
+from outbox_operator.reconciling.key import Key
+from outbox_operator.reconciling.listeners import Listeners
+from outbox_operator.reconciling.relays import Relays
+from outbox_operator.reconciling.work_queue import WorkQueue
+from outbox_operator.reconciling.world import World
+from outbox_operator.resources import OutboxRelay
+from outbox_operator.resources.condition import ConditionType
+from outbox_operator.settings import Settings
+
+_FACILITIES_SECONDS = 60.0
+
+_log = logging.getLogger("outbox.operator")
+
+
+class Operator:
+    """One leader's work, from `run` until it is cancelled."""
+
+    def __init__(self, settings: Settings, connection: Connection, fence: Fence, metrics: Metrics) -> None:
+        self._connection = connection
+        cluster = Cluster(connection, on_call=metrics.count_api_call, fence=fence)
+        self.world = World(
+            settings=settings,
+            store=Store(),
+            cluster=cluster,
+            vhosts=Vhosts(
+                on_change=self._on_vhost,
+                on_call=metrics.count_broker_call,
+                drift_seconds=settings.drift_seconds,
+            ),
+            secrets=SecretWatch(cluster, self._on_secret),
+            queue=WorkQueue(),
+            metrics=metrics,
+            fence=fence,
+        )
+        execution = Execution(self.world)
+        self._execution = execution
+        departures = Departures(self.world.vhosts, self.world.queue, settings.user_grace_seconds)
+        self._relays = Relays(self.world, execution, departures)
+        self._listeners = Listeners(self.world, execution, departures)
+        self._owners: dict[Place, Key] = {}
+        self.watch_check = WatchCheck(cluster, self.world.store, settings.namespaces)
+
+    async def run(self) -> None:
+        """Watch and reconcile; what ends it is an error, or whoever cancels."""
+        world = self.world
+        world.metrics.watch_depth(lambda: world.queue.depth)
+        world.store.subscribe(self._on_event)
+        world.facilities = await self._facilities()
+        async with world.secrets, asyncio.TaskGroup() as group:
+            group.create_task(run_watches(world.store, self._connection, world.settings.namespaces))
+            group.create_task(world.vhosts.run())
+            await self.watch_check.wait_until_synced()
+            event(
+                _log,
+                logging.INFO,
+                "watching",
+                relays=len(world.store.relays),
+                listeners=len(world.store.listeners),
+            )
+            group.create_task(self.watch_check.run())
+            group.create_task(self._keep_facilities())
+            for _ in range(world.settings.hands):
+                group.create_task(world.queue.work(self._reconcile))
+
+    async def _reconcile(self, key: Key) -> bool:
+        """Look at a resource; whether all went well."""
+        metrics, began = self.world.metrics, time.perf_counter()
+        try:
+            succeeded = await self._reconciler(key)
+        except NotLeaderError:
+            raise
+        except ClusterError as error:
+            event(_log, logging.WARNING, "not reconciled", resource=str(key), cause=str(error))
+            succeeded = False
+        except Exception:
+            # One resource must not stop the others; it comes back after a while, and the log has it all.
+            _log.exception("reconcile failed", extra={"resource": str(key)})
+            succeeded = False
+        metrics.reconcile_seconds.labels(key.kind).observe(time.perf_counter() - began)
+        metrics.reconciles.labels(key.kind, "success" if succeeded else "error").inc()
+        return succeeded
+
+    async def _reconciler(self, key: Key) -> bool:
+        kind = RELAY if key.kind == RELAY.kind else LISTENER
+        if invalid := self.world.store.invalid.get((kind, key.namespace, key.name)):
+            await publish_invalid(self.world, kind, invalid)
+            return True
+        return await (self._relays if kind is RELAY else self._listeners).reconcile(key)
+
+    def _on_event(self, kind: Kind, namespace: str, name: str) -> None:
+        """An object that is watched came, went or changed."""
+        world = self.world
+        if kind is DEPLOYMENT:
+            self._on_deployment((namespace, name))
+            return
+        key = Key("OutboxRelay" if kind is RELAY else "OutboxListener", namespace, name)
+        world.queue.add(key)
+        if kind is RELAY:
+            world.secrets.set_references(_references(world.store.relays.values()))
+            if (namespace, name) not in world.store.relays:
+                world.call_listeners(namespace, name)
+        elif (namespace, name) not in world.store.listeners:
+            self._call_waiting()
+
+    def _on_deployment(self, place: Place) -> None:
+        live = self.world.store.deployments.get(place)
+        if live is None:
+            self._execution.forget(*place)
+            if owner := self._owners.pop(place, None):
+                self.world.queue.add(owner)
+            return
+        if owner := _owner(live, place[0]):
+            self._owners[place] = owner
+            self.world.queue.add(owner)
+
+    def _call_waiting(self) -> None:
+        """A listener went: its queue may be what another one waits for."""
+        for listener in self.world.store.listeners.values():
+            if any(
+                condition.type == ConditionType.TOPOLOGY_READY and condition.reason == "QueueOwnedBy"
+                for condition in listener.status.conditions
+            ):
+                self.world.queue.add(
+                    Key("OutboxListener", listener.metadata.namespace, listener.metadata.name)
+                )
+
+    def _on_secret(self, namespace: str, name: str) -> None:
+        for place, relay in self.world.store.relays.items():
+            if (namespace, name) in _references([relay]):
+                self.world.queue.add(Key("OutboxRelay", *place))
+
+    def _on_vhost(self, vhost: Vhost) -> None:
+        """A virtual host is not as it was: whoever it is another to has to be looked at."""
+        world = self.world
+        for place, relay in world.store.relays.items():
+            entry = world.entries.get(relay.metadata.path)
+            if entry is None or entry.vhost is not vhost:
+                continue
+            is_problem = isinstance(vhost.state, BrokerProblem)
+            if is_problem or self._relays.is_concerned(relay, entry):
+                world.queue.add(Key("OutboxRelay", *place))
+            for listener in world.store.listeners_of(*place):
+                if is_problem or self._listeners.is_concerned(listener, entry):
+                    world.queue.add(Key("OutboxListener", place[0], listener.metadata.name))
+
+    async def _keep_facilities(self) -> None:
+        """Notice when KEDA or the Prometheus operator is installed, or goes."""
+        while True:
+            await asyncio.sleep(_FACILITIES_SECONDS)
+            try:
+                found = await self._facilities()
+            except ClusterError as error:
+                event(_log, logging.WARNING, "API groups not listed", cause=str(error))
+                continue
+            if found != self.world.facilities:
+                self.world.facilities = found
+                for place in self.world.store.relays:
+                    self.world.queue.add(Key("OutboxRelay", *place))
+                for place in self.world.store.listeners:
+                    self.world.queue.add(Key("OutboxListener", *place))
+
+    async def _facilities(self) -> Facilities:
+        groups = await self.world.cluster.api_groups()
+        return Facilities(
+            pod_monitors=POD_MONITOR.group in groups,
+            keda=SCALED_OBJECT.group in groups,
+            network_policies=self.world.settings.network_policies,
+        )
+
+
+def _references(relays: Iterable[OutboxRelay]) -> set[Place]:
+    """The Secrets that relays name."""
+    found: set[Place] = set()
+    for relay in relays:
+        broker, namespace = relay.spec.broker, relay.metadata.namespace
+        named = [relay.spec.database.secret_ref.name, broker.secret_ref.name]
+        named += [broker.ca_secret_ref.name] if broker.ca_secret_ref else []
+        found |= {(namespace, name) for name in named}
+    return found
+
+
+def _owner(deployment: Manifest, namespace: str) -> Key | None:
+    for reference in deployment["metadata"].get("ownerReferences", ()):
+        match reference["kind"]:
+            case "OutboxRelay" | "OutboxListener" as kind:
+                return Key(kind, namespace, reference["name"])
+    return None

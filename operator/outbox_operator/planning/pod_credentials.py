@@ -1,0 +1,164 @@
+"""What the pods of a resource enter with: where that can be, a broker user of their own. Pure.
+
+A Secret is never changed. Other content gets a Secret of another name, so that the pods roll because their
+template names it, and pods of before find theirs until the last of them is gone.
+"""
+
+import re
+import secrets
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from outbox_operator.broker.access import BrokerAccess
+from outbox_operator.broker.actions import Action, Permissions
+from outbox_operator.broker.snapshot import Snapshot
+from outbox_operator.broker.user_plan import user_action
+from outbox_operator.children.manifest import Manifest
+from outbox_operator.children.names import Owner, child_name
+from outbox_operator.children.pod_secret import BROKER_URI, secret_data, secret_manifest
+from outbox_operator.children.pod_template import CA_FILE
+from outbox_operator.resources import OutboxRelay
+
+ROTATE = "outbox.dev/rotate"
+"""The annotation of a resource by which its pods get a new broker user whenever its value is another one."""
+
+_ROTATION = "outbox.dev/rotation"
+_USER = "outbox.dev/broker-user"
+_UID_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """What is drawn by lot, given to the plan so that it needs no luck of its own."""
+
+    suffix: str
+    """Tells a user from the one before it: eight hexadecimal digits."""
+    password: str = field(repr=False)
+    """For a user that is to be made."""
+
+
+def draw() -> Chance:
+    """Lots, for one plan."""
+    return Chance(secrets.token_hex(4), secrets.token_urlsafe(24))
+
+
+@dataclass(frozen=True, slots=True)
+class PodCredentials:
+    """The content of such a Secret."""
+
+    name: str
+    """The Secret's name."""
+    number: int
+    """How many there were before it, and one."""
+    rotation: str
+    """The value of the annotation `ROTATE` that it was made for."""
+    user: str | None
+    """The broker user that the pods have for themselves; None where they share the given one."""
+    data: Mapping[str, str] = field(repr=False)
+    """The keys and what they hold."""
+
+    @property
+    def password(self) -> str:
+        """The password of whoever the pods enter the broker as."""
+        return unquote(urlsplit(self.data[BROKER_URI]).password or "")
+
+    def manifest(self, owner: Owner) -> Manifest:
+        """The Secret, which says openly whom it is for and since when."""
+        user = {_USER: self.user} if self.user else {}
+        return secret_manifest(owner, self.name, self.data, {_ROTATION: self.rotation, **user})
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """How the pods of a resource come to enter the broker."""
+
+    credentials: PodCredentials
+    """What they enter with."""
+    actions: tuple[Action, ...]
+    """What has to be done on the broker for it."""
+    retired_users: tuple[str, ...]
+    """Users of pods of before."""
+
+
+def read(secret: Manifest) -> PodCredentials:
+    """What a Secret of ours says."""
+    metadata = secret["metadata"]
+    annotations = metadata.get("annotations", {})
+    return PodCredentials(
+        name=metadata["name"],
+        number=int(metadata["name"].rpartition("-")[2]),
+        rotation=annotations.get(_ROTATION, ""),
+        user=annotations.get(_USER),
+        data={key: b64decode(value).decode() for key, value in secret["data"].items()},
+    )
+
+
+def entrance(
+    owner: Owner,
+    live: PodCredentials | None,
+    access: BrokerAccess,
+    *,
+    snapshot: Snapshot,
+    permissions: Permissions,
+    chance: Chance,
+    database_url: str | None = None,
+) -> Entrance:
+    """What the pods should have: `live` itself where nothing has to change."""
+    if snapshot.users is None:
+        return Entrance(
+            _credentials(owner, live, access, user=None, password=None, database_url=database_url), (), ()
+        )
+    user, password = _user(owner, live, chance)
+    credentials = _credentials(owner, live, access, user=user, password=password, database_url=database_url)
+    action = user_action(user, password, permissions, snapshot)
+    retired = sorted(name for name in snapshot.users if is_user_of(owner, name) and name != user)
+    return Entrance(credentials, (action,) if action else (), tuple(retired))
+
+
+def is_user_of(owner: Owner, user: str) -> bool:
+    """Whether a user of the broker was made for the pods of a resource, now or before."""
+    suffix = user.removeprefix(_user_prefix(owner))
+    return suffix != user and re.fullmatch("[0-9a-f]{8}", suffix) is not None
+
+
+def _credentials(
+    owner: Owner,
+    live: PodCredentials | None,
+    access: BrokerAccess,
+    *,
+    user: str | None,
+    password: str | None,
+    database_url: str | None,
+) -> PodCredentials:
+    data = secret_data(
+        broker_uri=access.uri(user, password, CA_FILE if access.ca else None),
+        database_uri=database_url,
+        ca=access.ca,
+    )
+    rotation = _rotation(owner)
+    if live is not None and live.data == data and live.rotation == rotation:
+        return live
+    number = live.number + 1 if live else 1
+    # With the uid: a Secret of a resource that had this name before is not in the way.
+    name = f"{child_name(owner)}-{owner.metadata.uid[:_UID_LENGTH]}-{number}"
+    return PodCredentials(name, number, rotation, user, data)
+
+
+def _user(owner: Owner, live: PodCredentials | None, chance: Chance) -> tuple[str, str]:
+    if live is not None and live.user is not None and live.rotation == _rotation(owner):
+        return live.user, live.password
+    return f"{_user_prefix(owner)}{chance.suffix}", chance.password
+
+
+def _user_prefix(owner: Owner) -> str:
+    # With the uid: the same resource in another cluster on this broker is somebody else.
+    kind: Literal["relay", "listener"] = "relay" if isinstance(owner, OutboxRelay) else "listener"
+    metadata = owner.metadata
+    return f"outbox.{kind}.{metadata.namespace}.{metadata.name}.{metadata.uid[:_UID_LENGTH]}-"
+
+
+def _rotation(owner: Owner) -> str:
+    return owner.metadata.annotations.get(ROTATE, "")

@@ -1,0 +1,65 @@
+"""What the operator has to be allowed, and nothing more. The chart's roles follow from it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from outbox_operator.cluster.kinds import (
+    DEPLOYMENT,
+    EVENT,
+    LEASE,
+    LISTENER,
+    NETWORK_POLICY,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    POD_MONITOR,
+    RELAY,
+    SCALED_OBJECT,
+    SECRET,
+    TRIGGER_AUTHENTICATION,
+    Kind,
+)
+
+_APPLY = ("create", "patch", "delete")
+"""Server-side apply of what is not there is a creation too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Something that may be done to objects of one kind."""
+
+    kind: Kind
+    """The kind."""
+    verbs: tuple[str, ...]
+    """What may be done."""
+    subresource: str = ""
+    """The part of the object that it is about; all of it where empty."""
+
+    def manifest(self) -> dict[str, Any]:
+        """As a rule of a Role."""
+        resource = f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
+        return {"apiGroups": [self.kind.group], "resources": [resource], "verbs": list(self.verbs)}
+
+
+RESOURCE_RIGHTS = (
+    # Patched for their finalizers.
+    Right(RELAY, ("get", "list", "watch", "patch")),
+    Right(RELAY, ("patch",), "status"),
+    Right(LISTENER, ("get", "list", "watch", "patch")),
+    Right(LISTENER, ("patch",), "status"),
+    # By name: a list of all Secrets is never asked for.
+    Right(SECRET, ("get", "watch", *_APPLY)),
+    Right(DEPLOYMENT, ("get", "list", "watch", *_APPLY)),
+    Right(POD_DISRUPTION_BUDGET, _APPLY),
+    Right(NETWORK_POLICY, _APPLY),
+    Right(POD_MONITOR, _APPLY),
+    Right(SCALED_OBJECT, _APPLY),
+    Right(TRIGGER_AUTHENTICATION, _APPLY),
+    # Why a pod does not come up, where it does not.
+    Right(POD, ("list",)),
+    Right(POD, ("get",), "log"),
+    Right(EVENT, ("create",)),
+)
+"""In every namespace that is watched."""
+
+LEASE_RIGHTS = (Right(LEASE, ("get", "create", "update")),)
+"""In the operator's own namespace."""

@@ -1,0 +1,38 @@
+"""Telling of a resource that its type refuses: the API server took it under an older rule, or a newer one."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from outbox_operator.cluster.kinds import Kind
+from outbox_operator.cluster.store import Invalid
+from outbox_operator.conditions import Finding, merge
+from outbox_operator.reconciling.world import World
+from outbox_operator.resources.condition import Condition, ConditionStatus, ConditionType
+
+
+async def publish_invalid(world: World, kind: Kind, invalid: Invalid) -> None:
+    """Say in its status what is wrong; nothing else is done for it."""
+    metadata = invalid.metadata
+    old = _conditions(invalid.manifest)
+    wrong = Finding(
+        ConditionType.TOPOLOGY_READY, ConditionStatus.FALSE, "Invalid", f"{invalid.message}; correct it"
+    )
+    conditions = merge(old, [wrong], generation=metadata.generation, now=datetime.now(UTC))
+    if conditions == old:
+        return
+    status = {
+        "conditions": [condition.manifest() for condition in conditions],
+        "observedGeneration": metadata.generation,
+    }
+    written = await world.cluster.patch(kind, metadata.namespace, metadata.name, {"status": status}, "status")
+    world.store.put(kind, written)
+
+
+def _conditions(manifest: dict[str, Any]) -> tuple[Condition, ...]:
+    try:
+        return tuple(map(Condition.model_validate, manifest.get("status", {}).get("conditions", ())))
+    except ValidationError:
+        # They are written anew.
+        return ()

@@ -1,0 +1,23 @@
+"""How a resource is called inside the operator."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A resource, whatever it looks like at the moment."""
+
+    kind: Literal["OutboxRelay", "OutboxListener"]
+    """Which of the two."""
+    namespace: str
+    """Its namespace."""
+    name: str
+    """Its name."""
+
+    @property
+    def path(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}"

@@ -1,0 +1,173 @@
+"""The reconcile of an OutboxRelay: look, plan, do, tell."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from outbox_operator.broker.removal_plan import unused_tiers
+from outbox_operator.conditions import Finding
+from outbox_operator.credentials import broker_access, database_url
+from outbox_operator.database import DatabaseView
+from outbox_operator.planning.findings import PAUSED
+from outbox_operator.planning.glimpse import Glimpse, Interest, glimpse, relay_interest
+from outbox_operator.planning.listener_plan import tiers_of
+from outbox_operator.planning.plan import Plan
+from outbox_operator.planning.pod_credentials import draw
+from outbox_operator.planning.relay_plan import RelayView, plan
+from outbox_operator.planning.removal import FINALIZER, relay_removal
+from outbox_operator.planning.status import same_moment
+from outbox_operator.reconciling.databases import Databases
+from outbox_operator.reconciling.departures import Departures
+from outbox_operator.reconciling.execution import Execution, Outcome
+from outbox_operator.reconciling.finalizer import keep_finalizer
+from outbox_operator.reconciling.idle_tiers import IdleTiers
+from outbox_operator.reconciling.key import Key
+from outbox_operator.reconciling.publication import publish
+from outbox_operator.reconciling.removing import Removing
+from outbox_operator.reconciling.world import Entry, World
+from outbox_operator.resources import OutboxRelay
+from outbox_operator.resources.condition import ConditionStatus, ConditionType
+
+
+class Relays:
+    """Reconciles relays."""
+
+    def __init__(self, world: World, execution: Execution, departures: Departures) -> None:
+        self._world = world
+        self._departures = departures
+        self._execution = execution
+        self._removing = Removing(world, execution)
+        self._seen: dict[str, tuple[Interest, Glimpse]] = {}
+        self._databases = Databases(world.settings.drift_seconds)
+        self._idle_tiers = IdleTiers(world.settings.tier_grace_seconds)
+
+    async def reconcile(self, key: Key) -> bool:
+        """Whether all went well; else it is to be tried again."""
+        world = self._world
+        relay = world.store.relays.get((key.namespace, key.name))
+        if relay is None:
+            await self._forget(key)
+            return True
+        url = await self._enter(relay)
+        entry = world.entries[key.path]
+        if relay.metadata.deletion_timestamp is not None:
+            await self._remove(key, relay, entry)
+            return True
+        if relay.spec.paused:
+            await publish(world, relay, (PAUSED,))
+            return True
+        await keep_finalizer(world, relay)
+        return await self._settle(key, relay, entry, url)
+
+    def is_concerned(self, relay: OutboxRelay, entry: Entry) -> bool:
+        """Whether the broker is another to it than when it was last looked at."""
+        seen, snapshot = self._seen.get(relay.metadata.path), entry.snapshot
+        if seen is None or snapshot is None:
+            return True
+        interest, before = seen
+        return glimpse(snapshot, interest) != before
+
+    async def _enter(self, relay: OutboxRelay) -> str | Finding:
+        """Find out how its broker and database are entered; its listeners hear of the former."""
+        world, metadata, spec = self._world, relay.metadata, relay.spec
+        read = world.secrets.read
+        namespace = metadata.namespace
+        broker_secret = await read(namespace, spec.broker.secret_ref.name)
+        ca = await read(namespace, spec.broker.ca_secret_ref.name) if spec.broker.ca_secret_ref else None
+        access = broker_access(spec.broker, broker_secret, ca, namespace=namespace)
+        if isinstance(access, Finding):
+            await world.vhosts.release(metadata.path)
+            entry = Entry(access, None)
+        else:
+            entry = Entry(access, await world.vhosts.use(metadata.path, access))
+        if world.entries.get(metadata.path) != entry:
+            world.entries[metadata.path] = entry
+            world.call_listeners(relay.metadata.namespace, relay.metadata.name)
+        return database_url(
+            spec.database, await read(namespace, spec.database.secret_ref.name), namespace=namespace
+        )
+
+    async def _settle(self, key: Key, relay: OutboxRelay, entry: Entry, url: str | Finding) -> bool:
+        world = self._world
+        database = await self._databases.look(relay, url) if isinstance(url, str) else None
+        view = RelayView(
+            relay=relay,
+            access=entry.access,
+            database_url=url,
+            broker=entry.broker,
+            database=database,
+            idle_tiers=self._tiers(relay, entry),
+            credentials=await self._execution.credentials_of(relay),
+            image=world.settings.relay_image,
+            chance=draw(),
+        )
+        wanted = plan(view)
+        world.metrics.count_repairs(relay, wanted.actions)
+        outcome = await self._execution.carry_out(relay, wanted, entry.vhost)
+        self._remember(relay, entry, wanted)
+        self._departures.is_there(key, relay, entry)
+        await publish(world, relay, outcome.findings, **_fields(relay, database, outcome))
+        world.queue.add_after(key, world.settings.drift_seconds)
+        self._execution.look_again(key, relay, outcome)
+        return not outcome.failed
+
+    def _tiers(self, relay: OutboxRelay, entry: Entry) -> tuple[str, ...]:
+        """The tiers of its exchange that nobody has needed for a while."""
+        world, exchange = self._world, relay.spec.exchange
+        vhost, snapshot = world.vhost_id_of(relay), entry.snapshot
+        if vhost is None or snapshot is None:
+            return ()
+        needed = {
+            tier
+            for other in world.relays_at(vhost, exchange)
+            for listener in world.store.listeners_of(other.metadata.namespace, other.metadata.name)
+            for tier in tiers_of(listener, exchange)
+        }
+        return self._idle_tiers.due(vhost, exchange, unused_tiers(exchange, needed, snapshot))
+
+    def _remember(self, relay: OutboxRelay, entry: Entry, done: Plan) -> None:
+        snapshot = entry.snapshot
+        if snapshot is None:
+            self._seen.pop(relay.metadata.path, None)
+            return
+        interest = relay_interest(relay, done.credentials.user if done.credentials else None)
+        self._seen[relay.metadata.path] = interest, glimpse(snapshot, interest)
+
+    async def _remove(self, key: Key, relay: OutboxRelay, entry: Entry) -> None:
+        world = self._world
+        world.call_listeners(key.namespace, key.name)
+        if FINALIZER not in relay.metadata.finalizers:
+            return
+        vhost = world.vhost_id_of(relay)
+        same = world.relays_at(vhost, relay.spec.exchange) if vhost else []
+        step = relay_removal(
+            relay,
+            entry.broker,
+            datetime.now(UTC),
+            others=tuple(sorted(other.metadata.path for other in same if other is not relay)),
+            patience=timedelta(seconds=world.settings.give_up_seconds),
+        )
+        await self._removing.carry_out(key, relay, step, entry.vhost)
+
+    async def _forget(self, key: Key) -> None:
+        self._seen.pop(key.path, None)
+        self._databases.forget(key.path)
+        await self._departures.is_gone(key)
+        await self._world.vhosts.release(key.path)
+        if self._world.entries.pop(key.path, None) is not None:
+            self._world.call_listeners(key.namespace, key.name)
+
+
+def _fields(relay: OutboxRelay, database: DatabaseView | None, outcome: Outcome) -> dict[str, Any]:
+    """What the status has beside conditions; what is not known now stays."""
+    fields = outcome.pod_fields(relay)
+    if outcome.status_of(ConditionType.TOPOLOGY_READY) is ConditionStatus.TRUE:
+        fields["exchange"] = relay.spec.exchange
+    if database is None or database.backlog is None:
+        return fields
+    oldest = database.oldest_pending_at
+    return {
+        **fields,
+        "backlog": database.backlog,
+        "oldest_pending_at": same_moment(relay.status.oldest_pending_at, oldest),
+        "parked": database.parked,
+    }

@@ -1,0 +1,45 @@
+"""Everything about the operator that whoever installs it can choose, and how the environment spells it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from outbox_core.environment import SettingError, settings_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of the operator."""
+
+    relay_image: str = "outbox-relay:latest"
+    """The image of relays whose resource names none."""
+    namespaces: tuple[str, ...] = ()
+    """The namespaces to watch; the whole cluster where there are none."""
+    lease_namespace: str = "default"
+    """Where the Lease is by which one of several replicas leads."""
+    lease_name: str = "outbox-operator"
+    """The Lease's name."""
+    identity: str = ""
+    """This replica among the others; the host's name where it is empty."""
+    hands: int = 16
+    """How many resources are looked at at the same time."""
+    drift_seconds: float = 30
+    """How often the objects on a broker are compared with what they should be."""
+    tier_grace_seconds: float = 300
+    """How long a delay tier is kept that no listener needs any more: pods of before may still use it."""
+    user_grace_seconds: float = 60
+    """How long the broker user of a deleted resource stays: its pods may have something under way."""
+    give_up_seconds: float = 300
+    """How long a deletion waits for a broker that cannot be reached."""
+    network_policies: bool = False
+    """Make a NetworkPolicy for the pods: nobody reaches them but for their metrics and probes."""
+
+    def __post_init__(self) -> None:
+        for name in ("hands", "drift_seconds"):
+            if getattr(self, name) <= 0:
+                raise SettingError(f"{name} must be more than 0, got {getattr(self, name)!r}")
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that `OUTBOX_…` variables give: each has the name of its field, in capitals."""
+    return settings_of(Settings, environment)
