@@ -4,8 +4,6 @@ Thin, and the only module of the operator that talks to Postgres.
 """
 
 import asyncio
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import asyncpg
@@ -17,6 +15,7 @@ from outbox_core.database import Database, DatabaseError
 from outbox_core.database_errors import translated
 from outbox_operator import database_findings as findings
 from outbox_operator.conditions import Finding
+from outbox_operator.database_view import DatabaseView
 from outbox_operator.resources.condition import ConditionStatus
 from outbox_operator.resources.relay import Database as Wanted
 
@@ -33,22 +32,6 @@ _SESSION = (
 _LACKING_RIGHTS = """
 SELECT needed FROM unnest($2::text[]) AS needed WHERE NOT has_table_privilege($1::text::regclass, needed)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseView:
-    """What a look found. The numbers are None where it did not come that far."""
-
-    findings: tuple[Finding, ...]
-    """About `CredentialsValid`, as far as it is the database's, and about `DatabaseReady`."""
-    backlog: int | None = None
-    """Messages that are due; beyond 10,000 an estimate."""
-    oldest_seconds: float | None = None
-    """How long the oldest of them has been due; 0 where none is."""
-    oldest_pending_at: datetime | None = None
-    """Since when it has been due, by the server's clock; None also where none is."""
-    parked: int | None = None
-    """Messages that were given up, counted up to 10,000."""
 
 
 async def look(url: str, wanted: Wanted, *, timeout_seconds: float = LOOK_SECONDS) -> DatabaseView:

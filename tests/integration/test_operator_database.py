@@ -11,7 +11,8 @@ import pytest
 
 from outbox import schema
 from outbox_operator.conditions import Finding
-from outbox_operator.database import DatabaseView, look
+from outbox_operator.database import look
+from outbox_operator.database_view import DatabaseView
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 from outbox_operator.resources.relay import Database
 from tests.integration.pgbouncer import PgBouncer

@@ -11,7 +11,7 @@ from outbox_operator.broker.topology_plan import topology_actions
 from outbox_operator.broker.user_plan import relay_permissions
 from outbox_operator.children.workload import relay_workload
 from outbox_operator.conditions import Finding
-from outbox_operator.database import DatabaseView
+from outbox_operator.database_view import DatabaseView
 from outbox_operator.planning.findings import (
     false,
     pods_user_finding,

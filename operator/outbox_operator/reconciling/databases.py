@@ -3,7 +3,8 @@
 import time
 from dataclasses import dataclass, field
 
-from outbox_operator.database import DatabaseView, look
+from outbox_operator.database import look
+from outbox_operator.database_view import DatabaseView
 from outbox_operator.resources import OutboxRelay
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from outbox_operator.broker.removal_plan import unused_tiers
 from outbox_operator.conditions import Finding
 from outbox_operator.credentials import broker_access, database_url
-from outbox_operator.database import DatabaseView
+from outbox_operator.database_view import DatabaseView
 from outbox_operator.planning.findings import PAUSED
 from outbox_operator.planning.glimpse import Glimpse, Interest, glimpse, relay_interest
 from outbox_operator.planning.listener_plan import tiers_of
