@@ -1,8 +1,8 @@
 """A broker as the operator enters it, and what stands between the two."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from ssl import SSLContext
 from urllib.parse import unquote, urlsplit
@@ -89,17 +89,15 @@ class Gate:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            there[1].close()
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            there[1].close()
-            with suppress(OSError):
-                await there[1].wait_closed()
 
 
 @asynccontextmanager
 async def serving(
-    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], "asyncio.Future[None] | object"],
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     tls: SSLContext | None = None,
 ) -> AsyncIterator[str]:
     """A server on a port of its own, whose URL this is; all of its connections end with the block."""
@@ -110,10 +108,8 @@ async def serving(
         assert task is not None
         connections.add(task)
         try:
-            answer = serve(reader, writer)
-            if asyncio.iscoroutine(answer):
-                await answer
-        except (asyncio.CancelledError, OSError):
+            await serve(reader, writer)
+        except (asyncio.CancelledError, EOFError, OSError):
             pass
         finally:
             connections.discard(task)

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -406,7 +406,9 @@ async def test_the_amqp_port_is_not_the_management_api(access: BrokerAccess) -> 
     assert "is it the management API? Set spec.broker.managementUrl" in problem.message
 
 
-def answering(status: str, body: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:
+def answering(
+    status: str, body: str
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.readuntil(b"\r\n\r\n"):
             head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -71,8 +71,8 @@ def conflicts_with(desired: Topology, snapshot: Snapshot) -> Iterator[Conflict]:
             cure = _TIER_CURE if queue.name in tiers else _QUEUE_CURE
             yield from _queue_differences(queue_found, queue, cure)
     for key in dict.fromkeys(binding.routing_key for binding in desired.bindings):
-        # RabbitMQ (3.10) fails to list a binding that has arguments, such as our mark, and such a key; from then
-        # on it lists none of the vhost's, and nobody would know any more what is there.
+        # RabbitMQ (3.10) fails to list a binding with such a key and arguments, and our mark is one; then
+        # it lists none of the vhost's any more, and nobody knows what is there.
         if "~" in key[:-1]:
             yield Conflict("binding", key, "routing_key", key, None, _KEY_CURE)
 

@@ -56,6 +56,7 @@ class Vhost:
         self._under_way: dict[Action, asyncio.Task[BrokerProblem | None]] = {}
         self._slots = asyncio.Semaphore(_ACTIONS_AT_ONCE)
         self._doubt = asyncio.Event()
+        self._is_closed = False
 
     @property
     def state(self) -> State | None:
@@ -64,6 +65,8 @@ class Vhost:
 
     async def look(self) -> State:
         """Look now; who asks while somebody looks gets the same answer."""
+        if self._is_closed:
+            return _CLOSED
         if self._look is None:
             self._look = asyncio.create_task(self._looking(), name=f"look at {self.access.vhost_id}")
         return await _outcome(self._look)
@@ -73,6 +76,8 @@ class Vhost:
 
         What is there already is not made again, and what somebody else is just doing is waited for.
         """
+        if self._is_closed:
+            return _CLOSED
         for step in _steps(actions):
             tasks = [self._begun(action) for action in step if not self._shows(action)]
             problems = [problem for task in tasks if (problem := await _outcome(task))]
@@ -100,6 +105,7 @@ class Vhost:
 
     async def close(self) -> None:
         """End what is under way, and close the connections."""
+        self._is_closed = True
         tasks = [*self._under_way.values(), *([self._look] if self._look else [])]
         for task in tasks:
             task.cancel()
