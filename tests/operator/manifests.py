@@ -148,6 +148,9 @@ RULES = [
     Case(
         LISTENER, {"bindingKeys": ["ä" * 128]}, "spec.bindingKeys[0]", "must have at most 255 bytes of UTF-8"
     ),
+    Case(
+        LISTENER, {"bindingKeys": ["a~b"]}, "spec.bindingKeys[0]", "must not contain ~, with which RabbitMQ"
+    ),
     Case(LISTENER, {"retryDelays": ["1s", "0s"]}, "spec.retryDelays[1]", _DELAY),
     Case(LISTENER, {"retryDelays": ["0ms"]}, "spec.retryDelays[0]", _DELAY),
     Case(LISTENER, {"retryDelays": ["24h1ms"]}, "spec.retryDelays[0]", _DELAY),

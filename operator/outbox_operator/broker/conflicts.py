@@ -42,9 +42,11 @@ class Conflict:
     @property
     def message(self) -> str:
         """All of it, for a person."""
-        return f'{self.kind} "{self.name}" {self._difference()}; {self.cure}'
+        return f'{self.kind} "{self.name}" {self.difference}; {self.cure}'
 
-    def _difference(self) -> str:
+    @property
+    def difference(self) -> str:
+        """What differs, as the end of a sentence about the object."""
         match self.argument:
             case "durable":
                 return "is not durable and must be"

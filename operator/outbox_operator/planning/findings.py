@@ -1,6 +1,7 @@
 """The words for what both kinds of resource may find. Pure."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from outbox_operator.broker.conflicts import Conflict
 from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
@@ -26,10 +27,17 @@ def topology_finding(conflicts: Sequence[Conflict]) -> Finding:
     """That all is there, or what is there instead."""
     if not conflicts:
         return true(ConditionType.TOPOLOGY_READY, "Present")
-    named = [conflict.message for conflict in conflicts[:_MOST_NAMED]]
+    said = [_said(list(same)) for _, same in groupby(conflicts, lambda each: (each.kind, each.name))]
+    return false(ConditionType.TOPOLOGY_READY, "ArgumentsDiffer", ". ".join(said))
+
+
+def _said(conflicts: Sequence[Conflict]) -> str:
+    """All that is wrong with one object, and once what to do about it."""
+    first = conflicts[0]
+    named = [conflict.difference for conflict in conflicts[:_MOST_NAMED]]
     rest = len(conflicts) - len(named)
-    more = [f"and {rest} more like these"] if rest else []
-    return false(ConditionType.TOPOLOGY_READY, "ArgumentsDiffer", ". ".join([*named, *more]))
+    more = [f"and differs in {rest} more ways"] if rest else []
+    return f'{first.kind} "{first.name}" {", ".join([*named, *more])}; {first.cure}'
 
 
 def topology_unseen(problem: BrokerProblem) -> Finding:

@@ -36,8 +36,15 @@ ExchangeName: TypeAlias = Annotated[
     str, Field(min_length=1, max_length=LONGEST_EXCHANGE), _ORDINARY, _NOT_RESERVED
 ]
 QueueName: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_QUEUE), _ORDINARY, _NOT_RESERVED]
+_LISTABLE = Rule(
+    "!self.contains('~')",
+    "must not contain ~, with which RabbitMQ cannot list the bindings of a virtual host; "
+    "emit with a routing key without it",
+    lambda key: "~" not in key,
+)
 BindingKey: TypeAlias = Annotated[
     str,
     Field(min_length=1, max_length=LONGEST_NAME),
     bytes_at_most(LONGEST_NAME),
+    _LISTABLE,
 ]
