@@ -191,6 +191,22 @@ async def test_the_end_of_the_watches_ends_nothing_else(watcher: Identity, names
         bystander.cancel()
 
 
+@pytest.mark.parametrize("steps", [0, 1, 3, 10, 30])
+async def test_watches_end_when_asked_to_also_while_they_begin(
+    watcher: Identity, namespace: str, steps: int
+) -> None:
+    connection = await Connection.open({"KUBECONFIG": str(watcher.kubeconfig)})
+    cluster = Cluster(connection)
+    running = asyncio.create_task(run_watches(Store(), connection, [namespace]))
+    for _ in range(steps):
+        await cluster.list(RELAY, namespace)
+    running.cancel()
+    done, _ = await asyncio.wait([running], timeout=DEADLINE_SECONDS)
+    assert done, "the watches were to end"
+    assert running.cancelled()
+    await connection.close()
+
+
 async def test_what_happened_while_the_server_was_away_is_known_afterwards(
     api: Api, watcher: Identity, namespace: str
 ) -> None:

@@ -5,10 +5,11 @@ its end cancel every task that was started after it.
 """
 
 import asyncio
-import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import kopf
@@ -66,25 +67,32 @@ async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]
     stopping: Future[Callable[[], Any]] = Future()
 
     async def run() -> None:
-        stop = asyncio.Event()
-        own_loop = asyncio.get_running_loop()
-        stopping.set_result(lambda: own_loop.call_soon_threadsafe(stop.set))
-        await kopf.operator(
-            registry=_registry(deliver, login),
-            settings=_settings(),
-            standalone=True,
-            clusterwide=not namespaces,
-            namespaces=list(namespaces),
-            stop_flag=stop,
+        operating = asyncio.create_task(
+            kopf.operator(
+                registry=_registry(deliver, login),
+                settings=_settings(),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=list(namespaces),
+            )
         )
+        stop = partial(asyncio.get_running_loop().call_soon_threadsafe, operating.cancel)
+        stopping.set_result(stop)
+        with suppress(asyncio.CancelledError):
+            await operating
 
     threads = ThreadPoolExecutor(1, "outbox-watches")
-    running = loop.run_in_executor(threads, contextvars.Context().run, lambda: asyncio.run(run()))
+    running = loop.run_in_executor(threads, lambda: asyncio.run(run()))
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
-        (await asyncio.wrap_future(stopping))()
-        await running
+        stop = await asyncio.wrap_future(stopping)
+        # Its loop is closed where it has just failed.
+        with suppress(RuntimeError):
+            stop()
+        await asyncio.wait([running])
+        if error := running.exception():
+            log_event(_log, logging.DEBUG, "watches failed at their end", cause=str(error))
         raise
     finally:
         threads.shutdown(wait=False)
