@@ -12,6 +12,7 @@ from outbox_operator.children.family import Facilities
 from outbox_operator.cluster.client import Cluster
 from outbox_operator.cluster.connection import Connection
 from outbox_operator.cluster.errors import ClusterError, NotLeaderError
+from outbox_operator.cluster.events import Recorder
 from outbox_operator.cluster.fence import Fence
 from outbox_operator.cluster.kinds import (
     DEPLOYMENT,
@@ -57,19 +58,25 @@ class Operator:
             vhosts=Vhosts(
                 on_change=self._on_vhost,
                 on_call=metrics.count_broker_call,
+                may_write=lambda: fence.is_open,
                 drift_seconds=settings.drift_seconds,
             ),
             secrets=SecretWatch(cluster, self._on_secret),
+            events=Recorder(cluster),
             queue=WorkQueue(),
             metrics=metrics,
             fence=fence,
         )
         execution = Execution(self.world)
         self._execution = execution
-        departures = Departures(self.world.vhosts, self.world.queue, settings.user_grace_seconds)
+        departures = Departures(
+            self.world.vhosts, self.world.queue, execution.has_pods, settings.user_grace_seconds
+        )
         self._relays = Relays(self.world, execution, departures)
         self._listeners = Listeners(self.world, execution, departures)
         self._owners: dict[Place, Key] = {}
+        self._unread: set[Key] = set()
+        """The resources that could not be read when they were last looked at."""
         self.watch_check = WatchCheck(cluster, self.world.store, settings.namespaces)
 
     async def run(self) -> None:
@@ -81,6 +88,7 @@ class Operator:
         async with world.secrets, asyncio.TaskGroup() as group:
             group.create_task(run_watches(world.store, self._connection, world.settings.namespaces))
             group.create_task(world.vhosts.run())
+            group.create_task(world.events.run())
             await self.watch_check.wait_until_synced()
             event(
                 _log,
@@ -115,8 +123,13 @@ class Operator:
     async def _reconciler(self, key: Key) -> bool:
         kind = RELAY if key.kind == RELAY.kind else LISTENER
         if invalid := self.world.store.invalid.get((kind, key.namespace, key.name)):
+            self._unread.add(key)
             await publish_invalid(self.world, kind, invalid)
             return True
+        if key in self._unread:
+            self._unread.discard(key)
+            if kind is RELAY:
+                self.world.call_listeners(key.namespace, key.name)
         return await (self._relays if kind is RELAY else self._listeners).reconcile(key)
 
     def _on_event(self, kind: Kind, namespace: str, name: str) -> None:
@@ -129,21 +142,32 @@ class Operator:
         world.queue.add(key)
         if kind is RELAY:
             world.secrets.set_references(_references(world.store.relays.values()))
-            if (namespace, name) not in world.store.relays:
+            relay = world.store.relays.get((namespace, name))
+            if relay is None or relay.metadata.deletion_timestamp is not None:
                 world.call_listeners(namespace, name)
-        elif (namespace, name) not in world.store.listeners:
+            return
+        self._call_departing()
+        if (namespace, name) not in world.store.listeners:
             self._call_waiting()
 
     def _on_deployment(self, place: Place) -> None:
         live = self.world.store.deployments.get(place)
         if live is None:
-            self._execution.forget(*place)
+            self._execution.forget_deployment(*place)
             if owner := self._owners.pop(place, None):
                 self.world.queue.add(owner)
             return
         if owner := _owner(live, place[0]):
             self._owners[place] = owner
             self.world.queue.add(owner)
+
+    def _call_departing(self) -> None:
+        """A listener changed or went: a relay that waits for that, or is kept in mind for it, may go."""
+        for relay in self.world.relays_seen.values():
+            place = (relay.metadata.namespace, relay.metadata.name)
+            live = self.world.store.relays.get(place)
+            if live is None or live.metadata.deletion_timestamp is not None:
+                self.world.queue.add(Key("OutboxRelay", *place))
 
     def _call_waiting(self) -> None:
         """A listener went: its queue may be what another one waits for."""

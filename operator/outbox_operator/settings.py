@@ -31,6 +31,8 @@ class Settings:
     """How long the broker user of a deleted resource stays: its pods may have something under way."""
     give_up_seconds: float = 300
     """How long a deletion waits for a broker that cannot be reached."""
+    count_seconds: float = 6
+    """How late a broker may count the messages in a queue: RabbitMQ does each 5 s for quorum queues."""
     network_policies: bool = False
     """Make a NetworkPolicy for the pods: nobody reaches them but for their metrics and probes."""
 

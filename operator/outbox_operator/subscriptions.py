@@ -1,12 +1,25 @@
 """What a listener needs on the broker, as `outbox.topology` takes it."""
 
-from outbox.topology import Subscription, TopologyError, check_binding_key, check_exchange, check_queue
+from outbox.topology import (
+    Subscription,
+    TopologyError,
+    check_binding_key,
+    check_exchange,
+    check_queue,
+    dead_letter_queue,
+)
 from outbox_operator.resources import OutboxListener, OutboxRelay
 
 
 def queue_of(listener: OutboxListener) -> str:
     """The name of its queue: the one it asks for, else `{namespace}.{name}`."""
     return listener.spec.queue or f"{listener.metadata.namespace}.{listener.metadata.name}"
+
+
+def queues_of(listener: OutboxListener) -> tuple[str, str]:
+    """The names of its queue and of that one's dead-letter queue."""
+    queue = queue_of(listener)
+    return queue, dead_letter_queue(queue)
 
 
 def exchange_of(relay: OutboxRelay) -> str:

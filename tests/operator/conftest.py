@@ -14,6 +14,7 @@ from outbox_operator.crds import DEFINITIONS
 from tests.operator.control_plane.api import Api
 from tests.operator.control_plane.server import ControlPlane, control_plane
 from tests.operator.control_plane.sharing import shared
+from tests.operator.neighbours import install as install_neighbours
 from tests.operator.site import Site, operator_identity
 
 _DEADLINE_SECONDS = 30
@@ -51,6 +52,15 @@ def api(control_plane: ControlPlane) -> Api:
         assert time.monotonic() < deadline, "the custom resources were defined, and are not served"
         time.sleep(_POLL_SECONDS)
     return api
+
+
+@pytest.fixture(scope="session")
+def neighbours(api: Api) -> None:
+    """The kinds of KEDA and of Prometheus' operator, as far as anything may be in them.
+
+    They stay: other tests may be at them. An operator of a test does not see them unless it is told to.
+    """
+    install_neighbours(api)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 from prometheus_client import CollectorRegistry
 
 from outbox_cli.local import Services
+from outbox_operator.children.family import Facilities
 from outbox_operator.cluster.connection import Connection
 from outbox_operator.cluster.fence import Fence, uptime
 from outbox_operator.metrics import Metrics
@@ -27,6 +28,14 @@ from tests.operator.manifests import LISTENER, RELAY
 DEADLINE_SECONDS = 30.0
 POLL_SECONDS = 0.02
 _DAY_SECONDS = 86_400.0
+
+
+class _Secluded(Operator):
+    """Has no neighbours, whatever other tests have installed meanwhile."""
+
+    async def _facilities(self) -> Facilities:
+        seen = await super()._facilities()
+        return replace(seen, keda=False, pod_monitors=False)
 
 
 @dataclass
@@ -180,6 +189,11 @@ class Site:
         found = self.broker("GET", "queues/{vhost}?disable_stats=true&enable_queue_totals=true")
         return {queue["name"]: queue for queue in found}
 
+    def messages(self, queue: str) -> int:
+        """How many messages wait in a queue, where they stay. The listings count them some seconds late."""
+        peek = {"count": 100, "ackmode": "ack_requeue_true", "encoding": "auto"}
+        return len(self.broker("POST", f"queues/{{vhost}}/{quote(queue, safe='')}/get", peek))
+
     def exchanges(self) -> set[str]:
         found = self.broker("GET", "exchanges/{vhost}")
         return {each["name"] for each in found if each["name"] and not each["name"].startswith("amq.")}
@@ -197,13 +211,23 @@ class Site:
     # The operator.
 
     @asynccontextmanager
-    async def operating(self, **settings: Any) -> AsyncIterator[Operator]:
-        """An operator in this process that leads without asking, in this namespace alone."""
-        chosen = {"namespaces": (self.namespace,), "drift_seconds": 0.5, "relay_image": "relay:1", **settings}
+    async def operating(self, *, has_neighbours: bool = False, **settings: Any) -> AsyncIterator[Operator]:
+        """An operator in this process that leads without asking, in this namespace alone.
+
+        It looks for KEDA and Prometheus' operator only where it is told to: all tests share the cluster.
+        """
+        chosen = {
+            "namespaces": (self.namespace,),
+            "drift_seconds": 0.5,
+            "count_seconds": 0.2,
+            "relay_image": "relay:1",
+            **settings,
+        }
         connection = await Connection.open({"KUBECONFIG": str(self.identity.kubeconfig)})
         fence = Fence(_DAY_SECONDS)
         fence.open(uptime())
-        operator = Operator(Settings(**chosen), connection, fence, Metrics(CollectorRegistry()))
+        kind = Operator if has_neighbours else _Secluded
+        operator = kind(Settings(**chosen), connection, fence, Metrics(CollectorRegistry()))
         running = asyncio.create_task(operator.run())
         try:
             yield operator

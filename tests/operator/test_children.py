@@ -1,7 +1,5 @@
 """The children of a resource as the API server takes them."""
 
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -19,8 +17,8 @@ from outbox_operator.subscriptions import queue_of
 from tests.operator.control_plane.api import Api, RefusedError
 from tests.operator.manifests import FULL_LISTENER, FULL_RELAY, LISTENER, RELAY, Manifest, changed
 
-_DEADLINE_SECONDS = 30
-_POLL_SECONDS = 0.05
+pytestmark = pytest.mark.usefixtures("neighbours")
+
 _ALL = Facilities(pod_monitors=True, keda=True, network_policies=True)
 _PLURALS = {
     "Secret": "secrets",
@@ -31,11 +29,6 @@ _PLURALS = {
     "ScaledObject": "scaledobjects",
     "TriggerAuthentication": "triggerauthentications",
 }
-_NEIGHBOURS = [
-    ("monitoring.coreos.com", "v1", "PodMonitor"),
-    ("keda.sh", "v1alpha1", "ScaledObject"),
-    ("keda.sh", "v1alpha1", "TriggerAuthentication"),
-]
 _WORKER = {"handler": "shop.listeners:on_user", "worker.image": "shop:1"}
 # Seconds are for what evicts a pod, which the resource's own schema does not know.
 _TOLERATIONS = [{"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}]
@@ -69,47 +62,6 @@ _RESOURCES = [
         },
     ),
 ]
-
-
-def _crd(group: str, version: str, kind: str) -> Manifest:
-    plural = _PLURALS[kind]
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural},
-            "versions": [
-                {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-            ],
-        },
-    }
-
-
-def _is_served(api: Api, group: str, version: str, kind: str) -> bool:
-    try:
-        api.request("GET", f"/apis/{group}/{version}/{_PLURALS[kind]}")
-    except RefusedError:
-        return False
-    return True
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _neighbours(api: Api) -> Iterator[None]:
-    """The kinds of KEDA and of Prometheus' operator, as far as anything may be in them."""
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    for neighbour in _NEIGHBOURS:
-        api.request("POST", path, _crd(*neighbour))
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while not all(_is_served(api, *neighbour) for neighbour in _NEIGHBOURS):
-        assert time.monotonic() < deadline, "the neighbours' kinds were defined, and are not served"
-        time.sleep(_POLL_SECONDS)
-    yield
-    for group, _, kind in _NEIGHBOURS:
-        api.request("DELETE", f"{path}/{_PLURALS[kind]}.{group}")
 
 
 def _workload(

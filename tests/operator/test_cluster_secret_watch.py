@@ -109,6 +109,22 @@ async def test_a_label_on_a_secret_is_no_news(
     assert told == [(namespace, "db")]
 
 
+async def test_a_secret_is_watched_although_only_other_kinds_were_written_since_it_was_made(
+    api: Api, secrets: SecretWatch, told: Told, calls: Calls, namespace: str
+) -> None:
+    """An API server whose etcd does not tell it of progress knows no newer state of Secrets then."""
+    _make(api, namespace, key="one")
+    for number in range(3):
+        api.request(
+            "POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": f"n{number}"}}
+        )
+    secrets.follow(namespace, "db")
+    await until("it is watched", lambda: ("watch", "ok") in calls and ("get", "ok") in calls)
+    _change(api, namespace, key="two")
+    await until("its change is told", lambda: told)
+    assert calls.count(("watch", "ok")) == 1
+
+
 async def test_only_what_is_referred_to_is_known(
     api: Api, secrets: SecretWatch, told: Told, calls: Calls, namespace: str
 ) -> None:

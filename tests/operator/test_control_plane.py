@@ -13,7 +13,8 @@ import pytest
 from outbox_cli.local import processes, runfolder
 from outbox_cli.local.errors import LocalServiceError
 from tests.operator.control_plane.api import Api
-from tests.operator.control_plane.programs import MODULE, ProgramError, Programs, find_programs, version
+from tests.operator.control_plane.building import ProgramError
+from tests.operator.control_plane.programs import MODULE, Programs, find_programs, version
 from tests.operator.control_plane.server import ControlPlane, control_plane
 from tests.operator.control_plane.sharing import shared
 

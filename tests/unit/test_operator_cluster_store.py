@@ -139,6 +139,19 @@ async def test_listeners_are_found_by_their_relay() -> None:
     assert sorted(found.metadata.name for found in store.listeners_of("shop", "two")) == ["b", "c"]
 
 
+async def test_claimants_are_those_that_ask_for_a_queue_by_name_or_by_default_or_for_dead_letters() -> None:
+    store = Store()
+    by_default, by_name = _listener(1, "one", name="a", uid="a"), _listener(2, "two", name="b", uid="b")
+    by_name["spec"]["queue"] = "shop.a.dlq"
+    store.put(LISTENER, by_default)
+    store.put(LISTENER, by_name)
+    assert [found.metadata.name for found in store.claimants("shop.a")] == ["a"]
+    assert [found.metadata.name for found in store.claimants("shop.a.dlq")] == ["a", "b"]
+    store.remove(LISTENER, by_default)
+    assert [found.metadata.name for found in store.claimants("shop.a.dlq")] == ["b"]
+    assert not store.claimants("shop.a")
+
+
 async def test_what_its_type_refuses_is_listed_apart_with_the_reason_and_without_its_values() -> None:
     store = Store()
     store.put(RELAY, _relay(1))

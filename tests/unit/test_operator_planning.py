@@ -134,6 +134,8 @@ def written(plan: Plan, facilities: Facilities) -> dict[str, Any]:
     }
     if plan.credentials is not None:
         made["credentials"] = {**asdict(plan.credentials), "data": dict(plan.credentials.data)}
+    if plan.idle_tiers:
+        made["idle_tiers"] = list(plan.idle_tiers)
     if plan.retired_users:
         made["retired_users"] = list(plan.retired_users)
     if isinstance(plan.pods, Workload):

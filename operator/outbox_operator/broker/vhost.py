@@ -30,6 +30,7 @@ _OF_THE_VHOST = frozenset({Reason.UNREACHABLE, Reason.AUTHENTICATION_FAILED, Rea
 """Problems that all actions would have."""
 
 _CLOSED = BrokerProblem(Reason.UNREACHABLE, "the credentials for this broker were replaced meanwhile")
+_NOT_OURS = BrokerProblem(Reason.REFUSED, "this replica of the operator does not lead any more")
 
 
 class Vhost:
@@ -41,14 +42,19 @@ class Vhost:
         *,
         on_change: Callable[["Vhost"], None],
         on_call: Callable[[str, str], None],
+        may_write: Callable[[], bool] = lambda: True,
         drift_seconds: float = 30.0,
         timeouts: Timeouts | None = None,
     ) -> None:
-        """`on_change` is called when a look finds something else than what was known."""
+        """`on_change` is called when a look finds something else than what was known.
+
+        `may_write` is asked before each action: a plan may be half done when another replica takes over.
+        """
         self.access = access
         """Where it is, and who we are."""
         self._management = Management(access, on_call=on_call, timeouts=timeouts)
         self._on_change = on_change
+        self._may_write = may_write
         self._drift_seconds = drift_seconds
         self._known: LiveSnapshot | BrokerProblem | None = None
         self._look: asyncio.Task[State] | None = None
@@ -150,6 +156,8 @@ class Vhost:
                 if isinstance(self._known, BrokerProblem):
                     # Hundreds of actions would each wait for their own timeout.
                     return self._known
+                if not self._may_write():
+                    return _NOT_OURS
                 properties_key = await self._management.perform(action)
         except ManagementError as error:
             self._failed(error.problem)

@@ -33,15 +33,18 @@ class Vhosts:
         *,
         on_change: Callable[[Vhost], None],
         on_call: Callable[[str, str], None],
+        may_write: Callable[[], bool] = lambda: True,
         drift_seconds: float = 30.0,
         timeouts: Timeouts | None = None,
     ) -> None:
         """`on_change` is called when a look at one found something else than what was known.
 
         `on_call` is told of each call its method, and the status it was answered with or `unreachable`.
+        `may_write` is asked before each action.
         """
         self._on_change = on_change
         self._on_call = on_call
+        self._may_write = may_write
         self._drift_seconds = drift_seconds
         self._timeouts = timeouts
         self._opened: dict[BrokerAccess, _Opened] = {}
@@ -99,6 +102,7 @@ class Vhosts:
             access,
             on_change=self._on_change,
             on_call=self._on_call,
+            may_write=self._may_write,
             drift_seconds=self._drift_seconds,
             timeouts=self._timeouts,
         )

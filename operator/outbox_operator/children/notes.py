@@ -15,9 +15,8 @@ NOTHING_RETIRED: Manifest = {"metadata": {"annotations": {RETIRED_SECRETS: None}
 def with_notes(desired: Manifest, live: Manifest | None, family: Children) -> Manifest:
     """A Deployment as it should be, with what has to be noted on it."""
     kinds = sorted(child["kind"] for child in family.wanted if child["kind"] != desired["kind"])
-    retired = retired_secrets(live) if live else ()
-    if live is not None and (last := secret_of(live)) and last not in (*retired, secret_of(desired)):
-        retired = (*retired, last)
+    noted = (*retired_secrets(live), secret_of(live)) if live else ()
+    retired = [name for name in dict.fromkeys(noted) if name and name != secret_of(desired)]
     metadata = desired["metadata"]
     annotations = {
         **metadata.get("annotations", {}),

@@ -186,7 +186,8 @@ class Cluster:
         """What becomes of one object, beginning with an ADDED where it is there.
 
         It ends when the API server ends it, about twice an hour, or with a `ClusterError`. Once inside, no
-        change is missed: what is read of the object then is at most as new as the last event to come.
+        change is missed: what is read of the object then is at most as new as the last event to come. The
+        first events may be older than that: before Kubernetes 1.34 they are from a cache.
         """
         target = _Target(kind, namespace, name)
         query = {"watch": "true", "allowWatchBookmarks": "true", "fieldSelector": f"metadata.name={name}"}

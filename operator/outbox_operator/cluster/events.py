@@ -1,5 +1,6 @@
 """Kubernetes Events: what `kubectl describe` shows of a resource's life."""
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from outbox_operator.resources.metadata import Metadata
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
+_MOST_WAITING = 5000
 _MOST_BYTES = 1024
 _MOST_OF_A_NAME = 200
 
@@ -40,6 +42,26 @@ class Reference:
         return cls(kind, metadata.namespace, metadata.name, metadata.uid, metadata.resource_version)
 
 
+class Recorder:
+    """Writes Events one after the other, beside everything else: nobody waits for an Event."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._waiting: asyncio.Queue[Manifest] = asyncio.Queue(_MOST_WAITING)
+
+    def add(self, about: Reference, event_type: EventType, reason: str, message: str) -> None:
+        """Have it written before long."""
+        try:
+            self._waiting.put_nowait(manifest(about, event_type, reason, message, datetime.now(UTC)))
+        except asyncio.QueueFull:
+            event(_log, logging.WARNING, "event not written", reason=reason, cause="too many wait")
+
+    async def run(self) -> None:
+        """Write what comes, until cancelled."""
+        while True:
+            await _write(self._cluster, await self._waiting.get())
+
+
 async def record(
     cluster: Cluster,
     about: Reference,
@@ -48,10 +70,14 @@ async def record(
     message: str,
 ) -> None:
     """Write it; where that fails, say so in the log. Nothing depends on an Event."""
+    await _write(cluster, manifest(about, event_type, reason, message, datetime.now(UTC)))
+
+
+async def _write(cluster: Cluster, made: Manifest) -> None:
     try:
-        await cluster.create(manifest(about, event_type, reason, message, datetime.now(UTC)))
+        await cluster.create(made)
     except ClusterError as error:
-        event(_log, logging.WARNING, "event not written", reason=reason, cause=str(error))
+        event(_log, logging.WARNING, "event not written", reason=made["reason"], cause=str(error))
 
 
 def manifest(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from outbox_core.logs import event
 from outbox_operator.cluster import lease
 from outbox_operator.cluster.client import Cluster
-from outbox_operator.cluster.errors import ClusterError, ConflictError, NotLeaderError
+from outbox_operator.cluster.errors import ClusterError, ConflictError, ForbiddenError, NotLeaderError
 from outbox_operator.cluster.fence import Fence, uptime
 from outbox_operator.cluster.kinds import LEASE, Manifest
 
@@ -91,12 +91,15 @@ class Leadership:
             await self._release()
 
     async def _acquire(self) -> None:
-        """Look until the Lease is free, then take it."""
+        """Look until the Lease is free, then take it. A right that is lacking is an error."""
         while True:
             try:
                 async with asyncio.timeout(self._timing.call_seconds):
                     if await self._look() and await self._take():
                         return
+            except ForbiddenError:
+                # Nobody would look into the log of a replica that stands by and seems well.
+                raise
             except (ClusterError, TimeoutError) as error:
                 _warn("lease not taken", error)
             await asyncio.sleep(self._timing.look_seconds)

@@ -12,7 +12,7 @@ from outbox_core.logs import event
 from outbox_operator.cluster.client import Cluster
 from outbox_operator.cluster.errors import ClusterError
 from outbox_operator.cluster.kinds import SECRET, Manifest
-from outbox_operator.cluster.store import Place
+from outbox_operator.cluster.store import Place, version_of
 
 SecretData: TypeAlias = Mapping[str, bytes]
 """What is in a Secret, by key."""
@@ -89,10 +89,11 @@ class SecretWatch:
             try:
                 async with self._cluster.watch(SECRET, *place) as events:
                     # A watch says nothing of a Secret that is not there.
-                    self._see(place, await self._cluster.get(SECRET, *place))
-                    pause = _FIRST_PAUSE_SECONDS
+                    found = await self._cluster.get(SECRET, *place)
+                    self._see(place, found)
                     async for type_, manifest in events:
-                        if type_ != "BOOKMARK":
+                        pause = _FIRST_PAUSE_SECONDS
+                        if type_ != "BOOKMARK" and _is_newer(manifest, found):
                             self._see(place, None if type_ == "DELETED" else manifest)
             except ClusterError as error:
                 event(_log, logging.WARNING, "secret not watched", secret="/".join(place), cause=str(error))
@@ -106,6 +107,10 @@ class SecretWatch:
         self._known[place] = data
         if is_news:
             self._on_change(*place)
+
+
+def _is_newer(manifest: Manifest, found: Manifest | None) -> bool:
+    return found is None or version_of(manifest).is_newer_than(version_of(found))
 
 
 def _data(manifest: Manifest | None) -> SecretData | None:

@@ -1,10 +1,10 @@
 """What the watches know: the custom resources as types, and the Deployments that the operator made. Pure."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 
@@ -12,6 +12,9 @@ from outbox_operator.children.applying import without_bulk
 from outbox_operator.cluster.kinds import DEPLOYMENT, LISTENER, RELAY, Kind, Manifest
 from outbox_operator.resources import OutboxListener, OutboxRelay
 from outbox_operator.resources.metadata import Metadata
+from outbox_operator.subscriptions import queues_of
+
+T = TypeVar("T")
 
 WATCHED = (RELAY, LISTENER, DEPLOYMENT)
 """The kinds in a store."""
@@ -67,6 +70,27 @@ class _Entry:
     """What of it matters: where this stays the same nobody is told."""
 
 
+class _Index(Generic[T]):
+    """Listeners by what several of them may have in common."""
+
+    def __init__(self, keys_of: Callable[[OutboxListener], Iterable[T]]) -> None:
+        self._keys_of = keys_of
+        self._found: dict[T, dict[Place, OutboxListener]] = {}
+
+    def get(self, key: T) -> list[OutboxListener]:
+        return list(self._found.get(key, {}).values())
+
+    def add(self, place: Place, listener: OutboxListener) -> None:
+        for key in self._keys_of(listener):
+            self._found.setdefault(key, {})[place] = listener
+
+    def remove(self, place: Place, listener: OutboxListener) -> None:
+        for key in self._keys_of(listener):
+            del self._found[key][place]
+            if not self._found[key]:
+                del self._found[key]
+
+
 class Store:
     """The last known state of every watched object. Belongs to one event loop."""
 
@@ -78,7 +102,8 @@ class Store:
         self._listeners: dict[Place, OutboxListener] = {}
         self._deployments: dict[Place, Manifest] = {}
         self._invalid: dict[tuple[Kind, str, str], Invalid] = {}
-        self._listeners_of: dict[Place, dict[Place, OutboxListener]] = {}
+        self._by_relay: _Index[Place] = _Index(lambda listener: (_relay_of(listener),))
+        self._by_queue: _Index[str] = _Index(queues_of)
         self._gone: dict[str, Version] = {}
         self._subscribers: list[OnEvent] = []
 
@@ -104,7 +129,11 @@ class Store:
 
     def listeners_of(self, namespace: str, relay: str) -> list[OutboxListener]:
         """The listeners that refer to a relay, whether that is there or not."""
-        return list(self._listeners_of.get((namespace, relay), {}).values())
+        return self._by_relay.get((namespace, relay))
+
+    def claimants(self, queue: str) -> list[OutboxListener]:
+        """The listeners that ask for a queue of this name, if only for dead letters, on whatever broker."""
+        return self._by_queue.get(queue)
 
     def versions(self, kind: Kind) -> dict[Place, Version]:
         """Which state of each object is known."""
@@ -172,7 +201,8 @@ class Store:
                 self._relays[place] = value
             case OutboxListener():
                 self._listeners[place] = value
-                self._listeners_of.setdefault(_relay_of(value), {})[place] = value
+                self._by_relay.add(place, value)
+                self._by_queue.add(place, value)
             case Invalid():
                 self._invalid[kind, *place] = value
             case dict():
@@ -186,10 +216,8 @@ class Store:
         elif kind is DEPLOYMENT:
             self._deployments.pop(place, None)
         elif listener := self._listeners.pop(place, None):
-            siblings = self._listeners_of[_relay_of(listener)]
-            del siblings[place]
-            if not siblings:
-                del self._listeners_of[_relay_of(listener)]
+            self._by_relay.remove(place, listener)
+            self._by_queue.remove(place, listener)
 
 
 def version_of(manifest: Manifest) -> Version:

@@ -123,8 +123,42 @@ def _registry(deliver: _Deliver, login: _Login) -> kopf.OperatorRegistry:
     return registry
 
 
+class _NoDiffs(kopf.DiffBaseStorage):
+    """What changed in an object since the last time, which nobody asks: else each is copied for it."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence({})
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """How far handlers of other kinds have come: there are none."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
+
+    def purge(self, **_: Any) -> None:
+        return None
+
+    def touch(self, **_: Any) -> None:
+        return None
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
+    settings.persistence.diffbase_storage = _NoDiffs()
+    settings.persistence.progress_storage = _NoProgress()
     # Else it lists namespaces and watches CustomResourceDefinitions, which takes a ClusterRole.
     settings.scanning.disabled = True
     settings.posting.enabled = False

@@ -35,6 +35,7 @@ class Glimpse:
     queues: tuple[ObservedQueue | None, ...]
     bindings: tuple[frozenset[ObservedBinding], ...]
     user: ObservedUser | None
+    may_manage_users: bool
 
 
 def listener_interest(listener: OutboxListener, exchange: str, user: str | None) -> Interest:
@@ -55,4 +56,5 @@ def glimpse(snapshot: Snapshot, interest: Interest) -> Glimpse:
         tuple(map(snapshot.queues.get, interest.queues)),
         tuple(frozenset(snapshot.bindings.get(queue, ())) for queue in interest.queues),
         (snapshot.users or {}).get(interest.user) if interest.user else None,
+        snapshot.users is not None,
     )

@@ -18,7 +18,7 @@ from outbox_operator.planning.findings import (
     unknown,
 )
 from outbox_operator.planning.plan import Plan
-from outbox_operator.planning.pod_credentials import Chance, PodCredentials, entrance
+from outbox_operator.planning.pod_credentials import Chance, PodCredentials, entrance, users_of
 from outbox_operator.resources import OutboxListener, OutboxRelay
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 from outbox_operator.subscriptions import exchange_of, queue_of, subscription_of
@@ -37,13 +37,15 @@ class ListenerView:
     broker: Snapshot | BrokerProblem
     """Its virtual host, or why it cannot be seen."""
     obstacle: tuple[str, OutboxListener] | None
-    """A queue of its that an older listener has."""
+    """A queue of its that another listener has."""
     credentials: PodCredentials | None
     """What its pods enter with by now."""
     chance: Chance
     """For a user that is to be made."""
     has_keda: bool
     """Whether the cluster can scale by backlog."""
+    is_relay_invalid: bool = False
+    """Whether the relay is there after all, and cannot be read."""
 
 
 def needed_topology(listener: OutboxListener, relay: OutboxRelay) -> Topology:
@@ -61,12 +63,12 @@ def tiers_of(listener: OutboxListener, exchange: str) -> tuple[str, ...]:
 def plan(view: ListenerView) -> Plan:
     listener, relay = view.listener, view.relay
     if relay is None or relay.metadata.deletion_timestamp is not None:
-        return Plan(_without_relay(listener, relay))
+        return Plan(_without_relay(view))
     if isinstance(view.broker, BrokerProblem) or view.access is None:
         return Plan(_without_broker(relay, view.broker))
     topology = _topology(view, relay, view.broker)
     if listener.spec.worker is None:
-        return replace(topology, pods="None")
+        return replace(topology, pods="None", retired_users=users_of(listener, view.broker))
     if topology.findings[-1].status is not ConditionStatus.TRUE:
         return topology
     return _with_pods(view, relay, view.access, view.broker, topology)
@@ -124,9 +126,11 @@ def _replicas(view: ListenerView) -> int | None:
     return None if view.has_keda else worker.replicas
 
 
-def _without_relay(listener: OutboxListener, relay: OutboxRelay | None) -> tuple[Finding, ...]:
-    name = listener.spec.relay_ref.name
-    if relay is None:
+def _without_relay(view: ListenerView) -> tuple[Finding, ...]:
+    listener, name = view.listener, view.listener.spec.relay_ref.name
+    if view.is_relay_invalid:
+        reason, message = "RelayInvalid", f'OutboxRelay "{name}" cannot be read; its own status says why'
+    elif view.relay is None:
         reason = "RelayMissing"
         message = (
             f'OutboxRelay "{name}" does not exist in namespace {listener.metadata.namespace}; '
@@ -152,6 +156,6 @@ def _owned_by(queue: str, owner: OutboxListener) -> Finding:
     return false(
         ConditionType.TOPOLOGY_READY,
         "QueueOwnedBy",
-        f'queue "{queue}" belongs to OutboxListener {owner.metadata.path}, which is older; '
+        f'queue "{queue}" belongs to OutboxListener {owner.metadata.path}; '
         "make another OutboxListener with another spec.queue and delete this one",
     )

@@ -24,5 +24,7 @@ class Plan:
     """What the pods enter with; None where there are no pods to be changed."""
     pods: Pods = "AsTheyAre"
     """The pods."""
+    idle_tiers: tuple[str, ...] = ()
+    """Delay tiers to be removed; that one stays a while longer is nobody's trouble."""
     retired_users: tuple[str, ...] = ()
     """Users of pods of before, to be removed when the last of those pods is gone."""

@@ -114,8 +114,31 @@ def entrance(
     user, password = _user(owner, live, chance)
     credentials = _credentials(owner, live, access, user=user, password=password, database_url=database_url)
     action = user_action(user, password, permissions, snapshot)
-    retired = sorted(name for name in snapshot.users if is_user_of(owner, name) and name != user)
-    return Entrance(credentials, (action,) if action else (), tuple(retired))
+    retired = tuple(name for name in users_of(owner, snapshot) if name != user)
+    return Entrance(credentials, (action,) if action else (), retired)
+
+
+def users_of(owner: Owner, snapshot: Snapshot) -> tuple[str, ...]:
+    """The users that were made for its pods, now or before."""
+    return tuple(sorted(name for name in snapshot.users or () if is_user_of(owner, name)))
+
+
+def lost(owner: Owner, name: str) -> PodCredentials | None:
+    """Of a Secret that is named and not there: all that is known of it; None where it was never ours."""
+    if not is_secret_of(owner, name):
+        return None
+    return PodCredentials(name, int(name.rpartition("-")[2]), rotation="", user=None, data={})
+
+
+def first_name(owner: Owner) -> str:
+    """What the first Secret of a resource is called."""
+    return f"{_name_prefix(owner)}1"
+
+
+def is_secret_of(owner: Owner, name: str) -> bool:
+    """Whether a Secret of this name is one that was made for the pods of a resource, now or before."""
+    number = name.removeprefix(_name_prefix(owner))
+    return number != name and re.fullmatch("[1-9][0-9]*", number) is not None
 
 
 def is_user_of(owner: Owner, user: str) -> bool:
@@ -142,15 +165,18 @@ def _credentials(
     if live is not None and live.data == data and live.rotation == rotation:
         return live
     number = live.number + 1 if live else 1
-    # With the uid: a Secret of a resource that had this name before is not in the way.
-    name = f"{child_name(owner)}-{owner.metadata.uid[:_UID_LENGTH]}-{number}"
-    return PodCredentials(name, number, rotation, user, data)
+    return PodCredentials(f"{_name_prefix(owner)}{number}", number, rotation, user, data)
 
 
 def _user(owner: Owner, live: PodCredentials | None, chance: Chance) -> tuple[str, str]:
     if live is not None and live.user is not None and live.rotation == _rotation(owner):
         return live.user, live.password
     return f"{_user_prefix(owner)}{chance.suffix}", chance.password
+
+
+def _name_prefix(owner: Owner) -> str:
+    # With the uid: a Secret of a resource that had this name before is not in the way.
+    return f"{child_name(owner)}-{owner.metadata.uid[:_UID_LENGTH]}-"
 
 
 def _user_prefix(owner: Owner) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from outbox.topology import TopologyError, topology
 from outbox_operator.broker.access import BrokerAccess
-from outbox_operator.broker.removal_plan import tier_removal
 from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
 from outbox_operator.broker.user_plan import relay_permissions
@@ -68,9 +67,8 @@ def plan(view: RelayView) -> Plan:
     except TopologyError as error:
         return Plan(_findings(view, [], false(ConditionType.TOPOLOGY_READY, "InvalidName", str(error))))
     made = topology_actions(needed, exchange_of(view.relay), view.broker)
-    tiers = tuple(action for name in view.idle_tiers for action in tier_removal(name))
     findings = _findings(view, [pods_user_finding(view.broker)], topology_finding(made.conflicts))
-    bare = Plan(findings, (*made.actions, *tiers))
+    bare = Plan(findings, made.actions, idle_tiers=view.idle_tiers)
     if made.conflicts or isinstance(view.database_url, Finding):
         return bare
     return _with_pods(view, view.access, view.database_url, view.broker, bare)
@@ -98,6 +96,7 @@ def _with_pods(
         actions=(*bare.actions, *entered.actions),
         credentials=entered.credentials,
         pods=workload,
+        idle_tiers=bare.idle_tiers,
         retired_users=entered.retired_users,
     )
 

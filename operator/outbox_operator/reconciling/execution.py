@@ -1,70 +1,42 @@
 """Carrying out a plan: the broker first, then the Secret, then the pods; each step safe to repeat."""
 
-from dataclasses import dataclass, replace
+import logging
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, assert_never
+from typing import assert_never
 
+from outbox_core.logs import event
 from outbox_operator.broker.actions import RemoveUser
+from outbox_operator.broker.removal_plan import tier_removal
 from outbox_operator.broker.snapshot import BrokerProblem
 from outbox_operator.broker.vhosts import Vhost
-from outbox_operator.children.applying import to_apply
 from outbox_operator.children.autoscaling import autoscaling_of
-from outbox_operator.children.family import Children, children, no_children
+from outbox_operator.children.family import children, no_children
 from outbox_operator.children.manifest import Manifest
 from outbox_operator.children.names import Owner, child_name, is_child, selector_text
-from outbox_operator.children.notes import (
-    NOTHING_RETIRED,
-    children_of,
-    retired_secrets,
-    secret_of,
-    with_notes,
-)
+from outbox_operator.children.notes import NOTHING_RETIRED, retired_secrets, secret_of
 from outbox_operator.children.pod_trouble import finding as trouble_finding
 from outbox_operator.children.pod_trouble import pod_trouble
 from outbox_operator.children.rollout import Rollout, rollout
 from outbox_operator.children.workload import Workload
 from outbox_operator.cluster.errors import ConflictError, ForbiddenError, RefusedError
-from outbox_operator.cluster.kinds import ALL, DEPLOYMENT, SECRET
+from outbox_operator.cluster.kinds import DEPLOYMENT
 from outbox_operator.conditions import Finding
 from outbox_operator.planning.findings import false
 from outbox_operator.planning.plan import Plan
 from outbox_operator.planning.pod_credentials import PodCredentials
-from outbox_operator.planning.pod_credentials import read as read_credentials
 from outbox_operator.reconciling.key import Key
+from outbox_operator.reconciling.offspring import Offspring
+from outbox_operator.reconciling.outcome import Outcome
+from outbox_operator.reconciling.pod_secrets import PodSecrets
 from outbox_operator.reconciling.world import World
+from outbox_operator.resources import OutboxListener
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 
 _FIRST_LOOK_SECONDS = 3.0
 _LAST_LOOK_SECONDS = 300.0
-_KINDS = {kind.kind: kind for kind in ALL}
 
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What is true after a plan was carried out."""
-
-    findings: tuple[Finding, ...]
-    """Each side of the resource."""
-    rollout: Rollout | None
-    """The pods; None where there are none, or nothing was done about them."""
-    failed: bool = False
-    """Whether some of it has to be tried again."""
-    is_unfinished: bool = False
-    """Whether to look again before long: pods tell nobody when they begin to fail."""
-
-    def status_of(self, kind: ConditionType) -> ConditionStatus | None:
-        """What was found of one side."""
-        return next((finding.status for finding in self.findings if finding.type is kind), None)
-
-    def pod_fields(self, owner: Owner) -> dict[str, Any]:
-        """What the status says of the pods; nothing where nothing was seen of them."""
-        if self.rollout is None:
-            return {}
-        return {
-            "replicas": self.rollout.replicas,
-            "ready_replicas": self.rollout.ready_replicas,
-            "selector": selector_text(owner),
-        }
+_log = logging.getLogger("outbox.operator")
 
 
 class Execution:
@@ -72,132 +44,105 @@ class Execution:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._applied: dict[tuple[str, str, str], Manifest] = {}
-        """What was last applied of the children that nobody watches, by their kind, namespace and name."""
-        self._credentials: dict[tuple[str, str], PodCredentials] = {}
-        """What the pods of each Deployment have, so that it is not read for every look."""
+        self._offspring = Offspring(world.cluster, world.store)
+        self._secrets = PodSecrets(world.cluster)
 
     async def carry_out(self, owner: Owner, plan: Plan, vhost: Vhost | None) -> Outcome:
         if vhost is not None and plan.actions:
             self._world.fence.check()
             problem = await vhost.perform(plan.actions)
             if problem is not None:
-                return Outcome(_with_broker_problem(plan.findings, problem), None, failed=True)
+                findings = _with_broker_problem(plan.findings, problem)
+                return replace(await self._leave_pods(owner, findings), failed=True)
+        if vhost is not None:
+            await self._remove_tiers(plan.idle_tiers, vhost)
         try:
-            pods = await self._make_pods(owner, plan, vhost)
+            return await self._make_pods(owner, plan, vhost)
         except (ConflictError, ForbiddenError, RefusedError) as error:
             reason = type(error).__name__.removesuffix("Error")
             refused = false(ConditionType.WORKLOAD_AVAILABLE, reason, str(error))
             return Outcome((*plan.findings, refused), None, failed=True)
-        if pods is None:
-            return Outcome(plan.findings, None)
-        is_unfinished = not pods.is_complete or bool(plan.retired_users)
-        return Outcome((*plan.findings, _availability(owner, plan, pods)), pods, is_unfinished=is_unfinished)
 
     async def credentials_of(self, owner: Owner) -> PodCredentials | None:
         """What its pods have; None where there are no pods."""
-        live = self._deployment(owner)
-        name = secret_of(live) if live else None
-        if name is None:
+        if isinstance(owner, OutboxListener) and owner.spec.worker is None:
             return None
-        place = (owner.metadata.namespace, child_name(owner))
-        known = self._credentials.get(place)
-        if known is not None and known.name == name:
-            return known
-        secret = await self._world.cluster.get(SECRET, owner.metadata.namespace, name)
-        if secret is None:
-            return None
-        return self._credentials.setdefault(place, read_credentials(secret))
+        return await self._secrets.of(owner, self._own_deployment(owner))
+
+    async def has_pods(self, owner: Owner) -> bool:
+        """Whether some of them still run, also where their Deployment is gone."""
+        if isinstance(owner, OutboxListener) and owner.spec.worker is None:
+            return False
+        return bool(await self._world.cluster.pods_of(owner.metadata.namespace, selector_text(owner)))
 
     async def stop_pods(self, owner: Owner) -> None:
-        """Remove them, where there are any."""
-        live = self._deployment(owner)
-        if live is not None and is_child(live, owner):
-            await self._remove(owner, no_children(owner, self._world.facilities), live)
+        """Remove them, where there are any, and what they entered with."""
+        live = self._own_deployment(owner)
+        await self._secrets.remove_all(owner, live)
+        if live is not None:
+            await self._offspring.remove(owner, no_children(owner, self._world.facilities), live)
 
-    def look_again(self, key: Key, owner: Owner, outcome: Outcome) -> None:
-        """Come back to pods that are not there yet, less and less often."""
-        if outcome.is_unfinished:
-            self._world.queue.add_after(key, _pause_seconds(owner, outcome))
+    def look_again(self, key: Key, outcome: Outcome) -> None:
+        """Come back to pods that are not there yet, or not gone yet."""
+        if outcome.look_again_seconds is not None:
+            self._world.queue.add_after(key, outcome.look_again_seconds)
 
-    def forget(self, namespace: str, name: str) -> None:
-        """A Deployment is gone."""
-        self._credentials.pop((namespace, name), None)
-        for place in [place for place in self._applied if place[1:] == (namespace, name)]:
-            del self._applied[place]
+    def forget(self, key: Key) -> None:
+        """A resource is gone."""
+        self._secrets.forget(key)
 
-    async def _make_pods(self, owner: Owner, plan: Plan, vhost: Vhost | None) -> Rollout | None:
+    def forget_deployment(self, namespace: str, name: str) -> None:
+        """A Deployment is gone, and what was made beside it may be."""
+        self._offspring.forget(namespace, name)
+
+    async def _remove_tiers(self, names: tuple[str, ...], vhost: Vhost) -> None:
+        """Remove each where that goes; where it has got a message meanwhile, a later look sees to it."""
+        for name in names:
+            self._world.fence.check()
+            if problem := await vhost.perform(tier_removal(name)):
+                event(_log, logging.INFO, "tier not removed", tier=name, cause=problem.message)
+
+    async def _make_pods(self, owner: Owner, plan: Plan, vhost: Vhost | None) -> Outcome:
         match plan.pods:
             case Workload():
-                return await self._apply_pods(owner, plan.pods, plan, vhost)
+                return await self._run_pods(owner, plan.pods, plan, vhost)
             case "None":
                 await self.stop_pods(owner)
-                return None
+                again = await self._retire(owner, None, plan, vhost)
+                return Outcome(plan.findings, None, has_no_pods=True, look_again_seconds=again)
             case "AsTheyAre":
-                live = self._deployment(owner)
-                return await self._look(owner, live) if live else None
+                return await self._leave_pods(owner, plan.findings)
             case _:
                 assert_never(plan.pods)
 
-    async def _apply_pods(self, owner: Owner, workload: Workload, plan: Plan, vhost: Vhost | None) -> Rollout:
+    async def _run_pods(self, owner: Owner, workload: Workload, plan: Plan, vhost: Vhost | None) -> Outcome:
         live = self._deployment(owner)
-        if live is not None and not is_child(live, owner):
-            raise RefusedError(
-                f"Deployment {live['metadata']['name']} exists and is not this resource's; "
-                "delete it, or give the resource another name"
-            )
-        if plan.credentials is not None and (live is None or secret_of(live) != plan.credentials.name):
-            await self._apply_secret(owner, plan.credentials)
-        family = children(workload, self._world.facilities)
-        if live is not None:
-            await self._remove(owner, family, live)
-        for manifest in family.wanted:
-            if manifest["kind"] == DEPLOYMENT.kind:
-                live = await self._apply_deployment(with_notes(manifest, live, family), live)
-            else:
-                await self._apply_other(manifest)
-        assert live is not None  # noqa: S101 - a workload has a Deployment
+        if plan.credentials is not None:
+            await self._keep_secret(owner, plan.credentials, live)
+        live = await self._offspring.apply(owner, children(workload, self._world.facilities), live)
         found = await self._look(owner, live)
         if found.is_complete:
-            await self._retire(owner, live, plan, vhost)
-        return found
+            again = await self._retire(owner, live, plan, vhost)
+        else:
+            again = _pause_seconds(owner, found)
+        finding = _availability(owner, workload, found)
+        return Outcome((*plan.findings, finding), found, look_again_seconds=again)
 
-    async def _apply_secret(self, owner: Owner, credentials: PodCredentials) -> None:
-        cluster, manifest = self._world.cluster, credentials.manifest(owner)
-        try:
-            await cluster.apply(manifest, force=True)
-        except RefusedError:
-            # It cannot be changed, and is from a look that ended before any pod knew of it.
-            await cluster.delete(SECRET, owner.metadata.namespace, credentials.name, None)
-            await cluster.apply(manifest, force=True)
-        self._credentials[owner.metadata.namespace, child_name(owner)] = credentials
+    async def _leave_pods(self, owner: Owner, findings: tuple[Finding, ...]) -> Outcome:
+        """Say how they are, and no more."""
+        live = self._own_deployment(owner)
+        if live is None:
+            return Outcome(findings, None)
+        found = await self._look(owner, live)
+        again = None if found.is_complete else _pause_seconds(owner, found)
+        return Outcome((*findings, found.finding), found, look_again_seconds=again)
 
-    async def _apply_deployment(self, desired: Manifest, live: Manifest | None) -> Manifest:
-        for step in to_apply(desired, live):
-            # One that nobody watches may be somebody's own: nothing is taken from them.
-            force = step.force and live is not None
-            live = await self._world.cluster.apply(step.manifest, force=force, manager=step.manager)
-            self._world.store.put(DEPLOYMENT, live)
-        assert live is not None  # noqa: S101 - what is missing is applied
-        return live
-
-    async def _apply_other(self, manifest: Manifest) -> None:
-        metadata = manifest["metadata"]
-        place = (manifest["kind"], metadata["namespace"], metadata["name"])
-        if self._applied.get(place) != manifest:
-            await self._world.cluster.apply(manifest, force=True)
-            self._applied[place] = manifest
-
-    async def _remove(self, owner: Owner, family: Children, live: Manifest) -> None:
-        """Remove the children that are there and should not be; the Deployment last, which tells of them."""
-        namespace, there = owner.metadata.namespace, children_of(live)
-        for kind, name in family.unwanted:
-            if kind in there:
-                await self._world.cluster.delete(_KINDS[kind], namespace, name, None)
-                self._applied.pop((kind, namespace, name), None)
-        if (DEPLOYMENT.kind, child_name(owner)) in family.unwanted:
-            uid = live["metadata"]["uid"]
-            await self._world.cluster.delete(DEPLOYMENT, namespace, child_name(owner), uid)
+    async def _keep_secret(self, owner: Owner, credentials: PodCredentials, live: Manifest | None) -> None:
+        if live is None or secret_of(live) != credentials.name:
+            await self._secrets.make(owner, credentials)
+        elif not rollout(live).is_complete:
+            # It may be for want of it that pods do not start.
+            await self._secrets.mend(owner, credentials)
 
     async def _look(self, owner: Owner, live: Manifest) -> Rollout:
         """How the pods are; where they are not all well, also from what they say themselves."""
@@ -213,36 +158,57 @@ class Execution:
             line = await cluster.last_log_line(namespace, trouble.pod, trouble.container)
         return replace(found, finding=trouble_finding(trouble, line))
 
-    async def _retire(self, owner: Owner, live: Manifest, plan: Plan, vhost: Vhost | None) -> None:
-        """Take away what pods of before entered with, when the last of them is gone."""
-        secrets = retired_secrets(live)
+    async def _retire(
+        self, owner: Owner, live: Manifest | None, plan: Plan, vhost: Vhost | None
+    ) -> float | None:
+        """Take away what pods of before entered with, when the last of them is gone; else when to look again.
+
+        `live` is what others run on for; without it all pods are of before.
+        """
+        secrets = retired_secrets(live) if live else ()
         if not secrets and not plan.retired_users:
-            return
+            return None
         cluster, namespace = self._world.cluster, owner.metadata.namespace
         pods = await cluster.pods_of(namespace, selector_text(owner))
-        if any(pod["metadata"].get("deletionTimestamp") for pod in pods):
-            return
+        if leaving := [pod for pod in pods if live is None or pod["metadata"].get("deletionTimestamp")]:
+            return _pause(min(map(_leaving_since, leaving)))
         if vhost is not None and plan.retired_users:
-            await vhost.perform([RemoveUser(name) for name in plan.retired_users])
-        for name in secrets:
-            await cluster.delete(SECRET, namespace, name, None)
-        if secrets:
-            name = live["metadata"]["name"]
-            patched = await cluster.patch(DEPLOYMENT, namespace, name, NOTHING_RETIRED)
+            self._world.fence.check()
+            if problem := await vhost.perform([RemoveUser(name) for name in plan.retired_users]):
+                event(_log, logging.WARNING, "broker users not removed", cause=problem.message)
+                return _LAST_LOOK_SECONDS
+        if live is not None and secrets:
+            await self._secrets.remove_retired(owner, live)
+            patched = await cluster.patch(DEPLOYMENT, namespace, live["metadata"]["name"], NOTHING_RETIRED)
             self._world.store.put(DEPLOYMENT, patched)
+        return None
 
     def _deployment(self, owner: Owner) -> Manifest | None:
         return self._world.store.deployments.get((owner.metadata.namespace, child_name(owner)))
 
+    def _own_deployment(self, owner: Owner) -> Manifest | None:
+        live = self._deployment(owner)
+        return live if live and is_child(live, owner) else None
 
-def _pause_seconds(owner: Owner, outcome: Outcome) -> float:
-    """Half of the time that the pods have been as they are."""
-    status = outcome.status_of(ConditionType.WORKLOAD_AVAILABLE)
+
+def _pause_seconds(owner: Owner, pods: Rollout) -> float:
+    """How long to wait before another look at pods, by how long they have been as they are."""
     for condition in owner.status.conditions:
-        if condition.type == ConditionType.WORKLOAD_AVAILABLE and condition.status == status:
-            age = (datetime.now(UTC) - condition.last_transition_time).total_seconds()
-            return min(max(age / 2, _FIRST_LOOK_SECONDS), _LAST_LOOK_SECONDS)
+        if condition.type == ConditionType.WORKLOAD_AVAILABLE and condition.status == pods.finding.status:
+            return _pause(condition.last_transition_time)
     return _FIRST_LOOK_SECONDS
+
+
+def _pause(since: datetime) -> float:
+    """Half of the time that something has been so: looks come less and less often."""
+    age = (datetime.now(UTC) - since).total_seconds()
+    return min(max(age / 2, _FIRST_LOOK_SECONDS), _LAST_LOOK_SECONDS)
+
+
+def _leaving_since(pod: Manifest) -> datetime:
+    """When a pod should have been gone; now where nobody has asked it to go yet."""
+    stamp = pod["metadata"].get("deletionTimestamp")
+    return datetime.fromisoformat(stamp) if stamp else datetime.now(UTC)
 
 
 def _with_broker_problem(findings: tuple[Finding, ...], problem: BrokerProblem) -> tuple[Finding, ...]:
@@ -251,12 +217,11 @@ def _with_broker_problem(findings: tuple[Finding, ...], problem: BrokerProblem) 
     return (*others, false(ConditionType.TOPOLOGY_READY, problem.reason, problem.message))
 
 
-def _availability(owner: Owner, plan: Plan, pods: Rollout) -> Finding:
+def _availability(owner: Owner, workload: Workload, pods: Rollout) -> Finding:
     """What is said of the pods; that nobody scales them, where that was asked for, comes after their own."""
     is_well = pods.finding.status is ConditionStatus.TRUE
     autoscaling = autoscaling_of(owner)
-    is_unscaled = isinstance(plan.pods, Workload) and plan.pods.replicas is not None
-    if not is_well or autoscaling is None or not is_unscaled:
+    if not is_well or autoscaling is None or workload.replicas is None:
         return pods.finding
     return false(
         ConditionType.WORKLOAD_AVAILABLE,

@@ -1,26 +1,27 @@
 """Our mark on a resource whose deletion has to wait for the broker. Pure but for the write."""
 
 from outbox_operator.children.names import Owner
+from outbox_operator.cluster.kinds import Kind
 from outbox_operator.planning.removal import FINALIZER
 from outbox_operator.reconciling.publication import kind_of
 from outbox_operator.reconciling.world import World
+from outbox_operator.resources.metadata import Metadata
 
 
 async def keep_finalizer(world: World, owner: Owner) -> None:
     """Have it on a resource whose policy needs it, and on no other."""
     is_wanted = owner.spec.deletion_policy != "Retain"
     if is_wanted != (FINALIZER in owner.metadata.finalizers):
-        await _write(world, owner, is_wanted=is_wanted)
+        await _write(world, kind_of(owner), owner.metadata, is_wanted=is_wanted)
 
 
-async def drop_finalizer(world: World, owner: Owner) -> None:
+async def drop_finalizer(world: World, kind: Kind, metadata: Metadata) -> None:
     """Let it go."""
-    if FINALIZER in owner.metadata.finalizers:
-        await _write(world, owner, is_wanted=False)
+    if FINALIZER in metadata.finalizers:
+        await _write(world, kind, metadata, is_wanted=False)
 
 
-async def _write(world: World, owner: Owner, *, is_wanted: bool) -> None:
-    metadata = owner.metadata
+async def _write(world: World, kind: Kind, metadata: Metadata, *, is_wanted: bool) -> None:
     others = [name for name in metadata.finalizers if name != FINALIZER]
     patch = {
         "metadata": {
@@ -29,7 +30,6 @@ async def _write(world: World, owner: Owner, *, is_wanted: bool) -> None:
             "resourceVersion": metadata.resource_version,
         }
     }
-    kind = kind_of(owner)
     written = await world.cluster.patch(kind, metadata.namespace, metadata.name, patch)
     if is_wanted:
         world.store.put(kind, written)

@@ -5,16 +5,26 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from outbox_operator.cluster.events import Reference, record
 from outbox_operator.cluster.kinds import Kind
 from outbox_operator.cluster.store import Invalid
 from outbox_operator.conditions import Finding, merge
+from outbox_operator.planning.removal import FINALIZER
+from outbox_operator.planning.status import turns
+from outbox_operator.reconciling.finalizer import drop_finalizer
 from outbox_operator.reconciling.world import World
 from outbox_operator.resources.condition import Condition, ConditionStatus, ConditionType
 
 
 async def publish_invalid(world: World, kind: Kind, invalid: Invalid) -> None:
-    """Say in its status what is wrong; nothing else is done for it."""
+    """Say in its status what is wrong; nothing else is done for it, but that it may be deleted."""
     metadata = invalid.metadata
+    if metadata.deletion_timestamp is not None:
+        if FINALIZER in metadata.finalizers:
+            left = f"whatever it has on the broker was left, as it cannot be read: {invalid.message}"
+            await record(world.cluster, Reference.to(kind, metadata), "Warning", "BrokerObjectsLeft", left)
+        await drop_finalizer(world, kind, metadata)
+        return
     old = _conditions(invalid.manifest)
     wrong = Finding(
         ConditionType.TOPOLOGY_READY, ConditionStatus.FALSE, "Invalid", f"{invalid.message}; correct it"
@@ -28,6 +38,9 @@ async def publish_invalid(world: World, kind: Kind, invalid: Invalid) -> None:
     }
     written = await world.cluster.patch(kind, metadata.namespace, metadata.name, {"status": status}, "status")
     world.store.put(kind, written)
+    for condition in turns(old, conditions):
+        about = Reference.to(kind, metadata)
+        await record(world.cluster, about, "Warning", condition.reason, condition.message)
 
 
 def _conditions(manifest: dict[str, Any]) -> tuple[Condition, ...]:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from outbox_operator.children.names import Owner
+from outbox_operator.resources import OutboxRelay
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -21,3 +24,10 @@ class Key:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path}"
+
+    @classmethod
+    def of(cls, owner: Owner) -> "Key":
+        """That of a resource."""
+        kind: Literal["OutboxRelay", "OutboxListener"]
+        kind = "OutboxRelay" if isinstance(owner, OutboxRelay) else "OutboxListener"
+        return cls(kind, owner.metadata.namespace, owner.metadata.name)

@@ -24,7 +24,7 @@ async def publish(world: World, owner: Owner, findings: tuple[Finding, ...], **f
     written = await world.cluster.patch(kind, metadata.namespace, metadata.name, {"status": patch}, "status")
     world.store.put(kind, written)
     for condition in turns(owner.status.conditions, new.conditions):
-        await tell(world, owner, _type(condition), condition.reason, _words(condition))
+        world.events.add(Reference.to(kind, metadata), _type(condition), condition.reason, _words(condition))
 
 
 async def tell(world: World, owner: Owner, type_: EventType, reason: str, message: str) -> None:

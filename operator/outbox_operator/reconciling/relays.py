@@ -1,8 +1,9 @@
 """The reconcile of an OutboxRelay: look, plan, do, tell."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
+from outbox_operator.broker.access import VhostId
 from outbox_operator.broker.removal_plan import unused_tiers
 from outbox_operator.conditions import Finding
 from outbox_operator.credentials import broker_access, database_url
@@ -13,18 +14,20 @@ from outbox_operator.planning.listener_plan import tiers_of
 from outbox_operator.planning.plan import Plan
 from outbox_operator.planning.pod_credentials import draw
 from outbox_operator.planning.relay_plan import RelayView, plan
-from outbox_operator.planning.removal import FINALIZER, relay_removal
+from outbox_operator.planning.relay_removal import DepartingRelay, relay_removal
+from outbox_operator.planning.removal import FINALIZER
 from outbox_operator.planning.status import same_moment
 from outbox_operator.reconciling.databases import Databases
 from outbox_operator.reconciling.departures import Departures
-from outbox_operator.reconciling.execution import Execution, Outcome
+from outbox_operator.reconciling.execution import Execution
 from outbox_operator.reconciling.finalizer import keep_finalizer
 from outbox_operator.reconciling.idle_tiers import IdleTiers
 from outbox_operator.reconciling.key import Key
+from outbox_operator.reconciling.outcome import Outcome
 from outbox_operator.reconciling.publication import publish
 from outbox_operator.reconciling.removing import Removing
 from outbox_operator.reconciling.world import Entry, World
-from outbox_operator.resources import OutboxRelay
+from outbox_operator.resources import OutboxListener, OutboxRelay
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 
 
@@ -47,6 +50,7 @@ class Relays:
         if relay is None:
             await self._forget(key)
             return True
+        world.relays_seen[key.path] = relay
         url = await self._enter(relay)
         entry = world.entries[key.path]
         if relay.metadata.deletion_timestamp is not None:
@@ -89,13 +93,14 @@ class Relays:
     async def _settle(self, key: Key, relay: OutboxRelay, entry: Entry, url: str | Finding) -> bool:
         world = self._world
         database = await self._databases.look(relay, url) if isinstance(url, str) else None
+        tiers = await self._tiers(relay, entry)
         view = RelayView(
             relay=relay,
             access=entry.access,
             database_url=url,
             broker=entry.broker,
             database=database,
-            idle_tiers=self._tiers(relay, entry),
+            idle_tiers=tiers,
             credentials=await self._execution.credentials_of(relay),
             image=world.settings.relay_image,
             chance=draw(),
@@ -104,25 +109,37 @@ class Relays:
         world.metrics.count_repairs(relay, wanted.actions)
         outcome = await self._execution.carry_out(relay, wanted, entry.vhost)
         self._remember(relay, entry, wanted)
-        self._departures.is_there(key, relay, entry)
+        await self._departures.is_there(key, relay, entry)
         await publish(world, relay, outcome.findings, **_fields(relay, database, outcome))
         world.queue.add_after(key, world.settings.drift_seconds)
-        self._execution.look_again(key, relay, outcome)
+        self._execution.look_again(key, outcome)
         return not outcome.failed
 
-    def _tiers(self, relay: OutboxRelay, entry: Entry) -> tuple[str, ...]:
-        """The tiers of its exchange that nobody has needed for a while."""
+    async def _tiers(self, relay: OutboxRelay, entry: Entry) -> tuple[str, ...]:
+        """The tiers of its exchange that nobody has needed for a while, by a look at the broker of now."""
+        if entry.vhost is None or not self._due_tiers(relay, entry):
+            return ()
+        # A worker that declares its own may have bound one since the last look.
+        await entry.vhost.look()
+        return self._due_tiers(relay, entry)
+
+    def _due_tiers(self, relay: OutboxRelay, entry: Entry) -> tuple[str, ...]:
         world, exchange = self._world, relay.spec.exchange
         vhost, snapshot = world.vhost_id_of(relay), entry.snapshot
-        if vhost is None or snapshot is None:
+        if vhost is None or snapshot is None or world.store.invalid:
+            # A resource that cannot be read may need any of them.
             return ()
-        needed = {
-            tier
-            for other in world.relays_at(vhost, exchange)
-            for listener in world.store.listeners_of(other.metadata.namespace, other.metadata.name)
-            for tier in tiers_of(listener, exchange)
-        }
+        needed = self._needed_tiers(vhost, exchange)
         return self._idle_tiers.due(vhost, exchange, unused_tiers(exchange, needed, snapshot))
+
+    def _needed_tiers(self, vhost: VhostId, exchange: str) -> frozenset[str]:
+        world = self._world
+        return frozenset(
+            tier
+            for relay in world.relays_perhaps_at(vhost, exchange)
+            for listener in world.store.listeners_of(relay.metadata.namespace, relay.metadata.name)
+            for tier in tiers_of(listener, exchange)
+        )
 
     def _remember(self, relay: OutboxRelay, entry: Entry, done: Plan) -> None:
         snapshot = entry.snapshot
@@ -134,27 +151,40 @@ class Relays:
 
     async def _remove(self, key: Key, relay: OutboxRelay, entry: Entry) -> None:
         world = self._world
-        world.call_listeners(key.namespace, key.name)
         if FINALIZER not in relay.metadata.finalizers:
             return
-        vhost = world.vhost_id_of(relay)
-        same = world.relays_at(vhost, relay.spec.exchange) if vhost else []
-        step = relay_removal(
-            relay,
-            entry.broker,
-            datetime.now(UTC),
-            others=tuple(sorted(other.metadata.path for other in same if other is not relay)),
-            patience=timedelta(seconds=world.settings.give_up_seconds),
+        vhost, exchange = world.vhost_id_of(relay), relay.spec.exchange
+        same = world.relays_at(vhost, exchange) if vhost else []
+        mine = world.store.listeners_of(key.namespace, key.name)
+        if entry.vhost is not None:
+            await self._removing.look(entry.vhost)
+        view = DepartingRelay(
+            relay=relay,
+            broker=entry.broker,
+            others=tuple(sorted(other.metadata.path for other in same if other.metadata.path != key.path)),
+            leaving=tuple(sorted(each.metadata.path for each in mine if _is_leaving(each))),
+            needed_tiers=self._needed_tiers(vhost, exchange) if vhost else frozenset(),
         )
+        step = relay_removal(view, datetime.now(UTC), self._removing.patience)
         await self._removing.carry_out(key, relay, step, entry.vhost)
 
     async def _forget(self, key: Key) -> None:
         self._seen.pop(key.path, None)
         self._databases.forget(key.path)
+        self._execution.forget(key)
         await self._departures.is_gone(key)
+        listeners = self._world.store.listeners_of(key.namespace, key.name)
+        if any(FINALIZER in listener.metadata.finalizers for listener in listeners):
+            # Their queues are to go with them, and this is the only way to the broker.
+            return
+        self._world.relays_seen.pop(key.path, None)
         await self._world.vhosts.release(key.path)
         if self._world.entries.pop(key.path, None) is not None:
             self._world.call_listeners(key.namespace, key.name)
+
+
+def _is_leaving(listener: OutboxListener) -> bool:
+    return listener.metadata.deletion_timestamp is not None and FINALIZER in listener.metadata.finalizers
 
 
 def _fields(relay: OutboxRelay, database: DatabaseView | None, outcome: Outcome) -> dict[str, Any]:

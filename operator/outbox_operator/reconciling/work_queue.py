@@ -8,8 +8,8 @@ from outbox_core.backoff import Backoff
 
 Key = TypeVar("Key")
 
-RETRY = Backoff(0.5, 300.0)
-"""Between two tries of a resource that fails."""
+RETRY = Backoff(0.5, 240.0)
+"""Between two tries of a resource that fails: five minutes at most, as a delay may be off by a quarter."""
 
 
 class WorkQueue(Generic[Key]):

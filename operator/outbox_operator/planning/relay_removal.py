@@ -1,0 +1,89 @@
+"""What becomes of a relay's exchanges and their delay tiers when it is deleted. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from outbox.topology import TopologyError, dead_letter_exchange, topology
+from outbox_operator.broker.actions import RemoveExchange
+from outbox_operator.broker.removal_plan import tier_removal, unused_tiers
+from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
+from outbox_operator.broker.topology_plan import topology_actions
+from outbox_operator.planning.removal import SKIP, Patience, Removal, remove_users, without_broker
+from outbox_operator.resources import OutboxRelay
+from outbox_operator.subscriptions import exchange_of
+
+
+@dataclass(frozen=True, slots=True)
+class DepartingRelay:
+    """A relay that is being deleted, and what was seen."""
+
+    relay: OutboxRelay
+    """The relay."""
+    broker: Snapshot | BrokerProblem
+    """The virtual host, or why it cannot be seen."""
+    others: tuple[str, ...]
+    """The paths of other relays with its exchange."""
+    leaving: tuple[str, ...]
+    """The paths of its listeners that are being deleted with it, and have something to remove."""
+    needed_tiers: frozenset[str]
+    """The delay tiers of listeners that stay."""
+
+
+def relay_removal(view: DepartingRelay, now: datetime, patience: Patience) -> Removal:
+    """The next step."""
+    relay, exchange = view.relay, view.relay.spec.exchange
+    if relay.spec.deletion_policy == "Retain" or relay.status.exchange is None:
+        # An exchange that it never had is not its to delete.
+        return Removal()
+    if SKIP in relay.metadata.annotations:
+        return Removal(given_up=f'exchange "{exchange}" was left, as the annotation {SKIP} asks')
+    if view.leaving:
+        # They know the broker by this relay, and their messages die by its dead-letter exchange.
+        listener = f"OutboxListener {view.leaving[0]}"
+        return Removal(waiting_for=f'exchange "{exchange}": {listener} is being deleted and needs it')
+    if view.others:
+        return Removal(given_up=f'exchange "{exchange}" was left, as OutboxRelay {view.others[0]} has it too')
+    if isinstance(view.broker, BrokerProblem):
+        return without_broker(relay.metadata, view.broker, f'exchange "{exchange}"', now, patience)
+    return _remove_exchanges(view, view.broker)
+
+
+def _remove_exchanges(view: DepartingRelay, snapshot: Snapshot) -> Removal:
+    relay, exchange = view.relay, view.relay.spec.exchange
+    try:
+        found = topology_actions(topology(exchange_of(relay), []), exchange, snapshot)
+    except TopologyError as error:
+        return Removal(given_up=str(error))
+    if found.conflicts:
+        return Removal(given_up=f"not deleted, as it is not what was made: {found.conflicts[0].message}")
+    if_empty = relay.spec.deletion_policy == "DeleteIfEmpty"
+    names = [name for name in (exchange, dead_letter_exchange(exchange)) if name in snapshot.exchanges]
+    if if_empty and (waiting := _left(names, exchange, snapshot)):
+        return Removal(waiting_for=f'exchange "{exchange}": {waiting}')
+    tiers = unused_tiers(exchange, view.needed_tiers, snapshot)
+    return Removal(
+        (
+            *(action for name in tiers for action in tier_removal(name)),
+            *(RemoveExchange(name, if_unused=if_empty) for name in names),
+            *remove_users(relay, snapshot),
+        ),
+        stops_pods=True,
+    )
+
+
+def _left(exchanges: list[str], exchange: str, snapshot: Snapshot) -> str | None:
+    """What is still bound to them, or waits in a delay tier that is ours."""
+    leave = f"or set the annotation {SKIP} to leave the exchange behind"
+    bound = sorted(
+        queue
+        for queue, bindings in snapshot.bindings.items()
+        if any(each.binding.exchange in exchanges for each in bindings)
+    )
+    if bound:
+        count = "1 queue is" if len(bound) == 1 else f"{len(bound):,} queues are"
+        return f'{count} still bound to it, such as "{bound[0]}"; delete their listeners, {leave}'
+    for name in sorted(snapshot.queues):
+        is_ours = any(each.owner == exchange for each in snapshot.bindings.get(name, ()))
+        if is_ours and (messages := snapshot.messages(name)):
+            return f'delay tier "{name}" has {messages:,} messages; wait for them, {leave}'
+    return None
