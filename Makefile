@@ -2,7 +2,7 @@
 # Postgres and RabbitMQ by themselves: `make test` is all a fresh Debian machine needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format crds demo bench venv clean
+.PHONY: help test e2e lint format crds lock images demo bench venv clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -18,6 +18,9 @@ help:  ## List the targets
 test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name")
 	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
+e2e: $(STAMP)  ## Build the images and run the tests that need them and a cluster
+	$(BIN)/pytest tests/e2e $(ARGS)
+
 lint: $(STAMP)  ## Check style, types and the layers between the packages
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -30,6 +33,12 @@ format: $(STAMP)  ## Format the code and fix what can be fixed
 
 crds: $(STAMP)  ## Write the CustomResourceDefinitions from their types
 	$(BIN)/python -m outbox_operator.crds $(ARGS)
+
+lock: $(STAMP)  ## Write the locks of the images from pyproject.toml (ARGS=--upgrade)
+	$(BIN)/python images/lock.py $(ARGS)
+
+images: $(STAMP)  ## Build the images and print their sizes
+	$(BIN)/python -m tests.images $(ARGS)
 
 demo: $(STAMP)  ## See a message go from a transaction to its listener
 	$(BIN)/python -m outbox_cli.demo $(ARGS)

@@ -1,0 +1,1 @@
+"""A small shop that tells of its orders through an outbox."""
