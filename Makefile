@@ -2,7 +2,7 @@
 # Postgres and RabbitMQ by themselves: `make test` is all a fresh Debian machine needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help test e2e lint format crds lock images demo bench venv clean
+.PHONY: help test e2e cluster lint format crds lock images demo bench venv clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Passed on to the target's command: make test ARGS="tests/unit -x"
 ARGS ?=
+# The Kubernetes of the end-to-end tests: one that is there, or one of our own.
+CLUSTER ?= auto
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,8 +20,11 @@ help:  ## List the targets
 test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name")
 	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
-e2e: $(STAMP)  ## Build the images and run the tests that need them and a cluster
-	$(BIN)/pytest tests/e2e $(ARGS)
+e2e: $(STAMP)  ## Run the tests that need images and a cluster (CLUSTER=auto|local|kind|KUBECONFIG)
+	$(BIN)/pytest tests/e2e --cluster=$(CLUSTER) $(ARGS)
+
+cluster: $(STAMP)  ## Start a Kubernetes cluster that stays (CLUSTER=local|kind)
+	$(BIN)/python -m tests.cluster up --cluster=$(CLUSTER)
 
 lint: $(STAMP)  ## Check style, types and the layers between the packages
 	$(BIN)/ruff check
