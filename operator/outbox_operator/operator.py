@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from contextlib import closing
 
 from outbox_core.logs import event
 from outbox_operator.broker.snapshot import BrokerProblem
@@ -85,6 +86,11 @@ class Operator:
         world.metrics.watch_depth(lambda: world.queue.depth)
         world.store.subscribe(self._on_event)
         world.facilities = await self._facilities()
+        with closing(world.queue):
+            await self._run()
+
+    async def _run(self) -> None:
+        world = self.world
         async with world.secrets, asyncio.TaskGroup() as group:
             group.create_task(run_watches(world.store, self._connection, world.settings.namespaces))
             group.create_task(world.vhosts.run())

@@ -8,7 +8,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -48,6 +48,7 @@ _WRITES = {"create", "update", "apply", "patch", "delete"}
 _LIVES_AT_ONCE = 4
 _DEADLINE_SECONDS = 120
 _POLL_SECONDS = 0.2
+_RARELY = 3600.0
 _UNLIMITED = 10_000
 
 
@@ -151,35 +152,31 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-async def test_an_operator_killed_after_any_write_leaves_no_trace(
-    story: Story, world: "World", capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_an_operator_killed_after_any_write_leaves_no_trace(story: Story, world: "World") -> None:
     async with world.controllers():
         [undisturbed] = world.sites(1)
         await world.prepare(story, undisturbed)
-        life = Life(_UNLIMITED)
-        story.act(undisturbed)
-        await world.live(life, story, undisturbed)
-        # Also without a single write, but not one more than there are.
-        lives = [Life(writes) for writes in range(len(life.written))]
+        whole = Life(_UNLIMITED)
+        async with world.living(whole, story, undisturbed):
+            pass
+        # Also one without a single write.
+        lives = [Life(writes) for writes in range(len(whole.written))]
         sites = world.sites(len(lives))
         await world.prepare(story, *sites)
-        turns = asyncio.Semaphore(_LIVES_AT_ONCE)
+        async with AsyncExitStack() as dead:
+            turns = asyncio.Semaphore(_LIVES_AT_ONCE)
 
-        async def live(life: Life, site: Site) -> None:
-            async with turns:
-                story.act(site)
-                await world.live(life, story, site)
+            async def live(life: Life, site: Site) -> None:
+                async with turns:
+                    await dead.enter_async_context(world.living(life, story, site))
 
-        async with asyncio.TaskGroup() as group:
-            for each, site in zip(lives, sites, strict=True):
-                group.create_task(live(each, site))
-        await world.settle(story, *sites)
+            async with asyncio.TaskGroup() as group:
+                for life, site in zip(lives, sites, strict=True):
+                    group.create_task(live(life, site))
+            await world.settle(story, *sites)
     wanted = world.state(undisturbed)
-    for each, site in zip(lives, sites, strict=True):
-        assert world.state(site) == wanted, f"after a life with {len(each.written)} writes: {each.written}"
-    with capsys.disabled():
-        print(len(lives), life.written)
+    for life, site in zip(lives, sites, strict=True):
+        assert world.state(site) == wanted, f"after a life with {len(life.written)} writes: {life.written}"
 
 
 async def test_a_leader_that_lost_its_lease_leaves_a_plan_half_done(
@@ -255,12 +252,14 @@ class World:
         async with _operating(*sites):
             await self._until_done(story, sites, asyncio.Event())
 
-    async def live(self, life: Life, story: Story, site: Site) -> None:
-        """Have one do it that may die before."""
+    @asynccontextmanager
+    async def living(self, life: Life, story: Story, site: Site) -> AsyncIterator[None]:
+        """The story with an operator that may die before its end; a dead one does not write any more."""
+        story.act(site)
         _LIFE.set(life)
-        async with _operating(site):
+        async with _operating(site, drift_seconds=_RARELY):
             await self._until_done(story, [site], life.ended)
-        _LIFE.set(None)
+            yield
 
     async def _until_done(self, story: Story, sites: Sequence[Site], ended: asyncio.Event) -> None:
         deadline = time.monotonic() + _DEADLINE_SECONDS
@@ -336,8 +335,9 @@ def world(api: Api, services: Services, postgres_url: str, rabbitmq_url: str) ->
 
 
 @asynccontextmanager
-async def _operating(*sites: Site) -> AsyncIterator[Operator]:
-    async with sites[0].operating(namespaces=tuple(site.namespace for site in sites)) as operator:
+async def _operating(*sites: Site, **settings: Any) -> AsyncIterator[Operator]:
+    namespaces = tuple(site.namespace for site in sites)
+    async with sites[0].operating(namespaces=namespaces, **settings) as operator:
         yield operator
 
 

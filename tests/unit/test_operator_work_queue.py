@@ -184,21 +184,6 @@ async def test_a_time_for_what_waits_already_means_nothing() -> None:
     assert not queue._timers
 
 
-async def test_a_key_that_is_forgotten_does_not_come_back_and_starts_anew(desk: Desk) -> None:
-    retry = NotedBackoff(answer=_NEVER_SECONDS)
-    queue: WorkQueue[str] = WorkQueue(retry)
-    desk.door.set()
-    desk.fails = True
-    async with hands(queue, desk.work):
-        queue.add("a")
-        await until(lambda: retry.asked == [1], "a failure")
-        queue.forget("a")
-        assert not queue._timers
-        queue.add("a")
-        await until(lambda: len(retry.asked) == 2, "another failure")
-    assert retry.asked == [1, 1]
-
-
 def test_the_wait_doubles_up_to_five_minutes_at_most() -> None:
     plain = [RETRY.delay(failures, lambda: 0.5) for failures in range(1, 30)]
     assert plain[:4] == [0.5, 1.0, 2.0, 4.0]

@@ -4,6 +4,7 @@ Configuration, TLS and tokens are those of `kubernetes.aio`. What it makes of an
 object is plain JSON here.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -143,7 +144,10 @@ class Connection:
         with _told(what):
             response = await self._send(request, limits)
             async with response:
-                yield response
+                try:
+                    yield response
+                finally:
+                    _abort(response)
 
     async def _send(self, request: Request, limits: ClientTimeout) -> ClientResponse:
         headers = {
@@ -160,6 +164,13 @@ class Connection:
 
     async def _authorise(self, headers: dict[str, str]) -> None:
         await self._api.update_params_for_auth(headers, [], [_AUTH], "", "", None)
+
+
+def _abort(response: ClientResponse) -> None:
+    """End a stream at once: aiohttp would say goodbye in the background, and forget about it."""
+    transport = response.connection.transport if response.connection else None
+    if isinstance(transport, asyncio.WriteTransport):
+        transport.abort()
 
 
 @contextmanager

@@ -52,11 +52,6 @@ class WorkQueue(Generic[Key]):
         self._cancel_timer(key)
         self._timers[key] = loop.call_at(due, self.add, key)
 
-    def forget(self, key: Key) -> None:
-        """It is gone: what it failed at does not count for its successor."""
-        self._failures.pop(key, None)
-        self._cancel_timer(key)
-
     async def work(self, do: Callable[[Key], Awaitable[bool]]) -> None:
         """Be one of the hands, until cancelled. `do` says whether it succeeded."""
         while True:
