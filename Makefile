@@ -2,7 +2,7 @@
 # Postgres and RabbitMQ by themselves: `make test` is all a fresh Debian machine needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help test e2e cluster lint format crds lock images demo bench venv clean
+.PHONY: help test e2e cluster lint format crds chart lock images demo bench venv clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -20,8 +20,8 @@ help:  ## List the targets
 test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name")
 	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
-e2e: $(STAMP)  ## Run the tests that need images and a cluster (CLUSTER=auto|local|kind|KUBECONFIG)
-	$(BIN)/pytest tests/e2e --cluster=$(CLUSTER) $(ARGS)
+e2e: $(STAMP)  ## Run the tests that need Helm, images and a cluster (CLUSTER=auto|local|kind|KUBECONFIG)
+	$(BIN)/pytest tests/chart tests/e2e --cluster=$(CLUSTER) $(ARGS)
 
 cluster: $(STAMP)  ## Start a Kubernetes cluster that stays (CLUSTER=local|kind)
 	$(BIN)/python -m tests.cluster up --cluster=$(CLUSTER)
@@ -38,6 +38,9 @@ format: $(STAMP)  ## Format the code and fix what can be fixed
 
 crds: $(STAMP)  ## Write the CustomResourceDefinitions from their types
 	$(BIN)/python -m outbox_operator.crds $(ARGS)
+
+chart: $(STAMP)  ## Write what of the Helm chart is made from the code
+	$(BIN)/python -m outbox_operator.chart $(ARGS)
 
 lock: $(STAMP)  ## Write the locks of the images from pyproject.toml (ARGS=--upgrade)
 	$(BIN)/python images/lock.py $(ARGS)

@@ -22,7 +22,6 @@ from outbox_operator.cluster.store import MANAGED, WATCHED, Store
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _LONG_ENOUGH_SECONDS = 60.0
-_FAREWELL_SECONDS = 0.1
 _GOODBYE_SECONDS = 0.25
 
 _log = logging.getLogger("outbox.operator.watching")
@@ -82,9 +81,6 @@ async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]
         stopping.set_result(stop)
         with suppress(asyncio.CancelledError):
             await operating
-        # Connections that were closed take leave of the server first; where the loop is closed before that,
-        # their sockets stay open.
-        await asyncio.sleep(_FAREWELL_SECONDS)
         # aiohttp says goodbye in the background; with the loop gone nobody would hear the answer.
         await asyncio.sleep(_GOODBYE_SECONDS)
 
