@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from outbox_operator.children.names import fitted
-from outbox_operator.children.notes import secret_of
+from outbox_operator.children.notes import retired_secrets, secret_of
 from outbox_operator.operator import Operator
 from tests.operator.control_plane.api import Manifest, RefusedError
 from tests.operator.counting import samples
@@ -62,6 +62,11 @@ class Pods:
             return name if (name := self.secret_name) != than else None
 
         return str(await self.site.until(found, f"pods with another Secret than {than}"))
+
+    async def until_only_secret(self, name: str) -> None:
+        """Wait until no other is left, and the Deployment says so."""
+        await self.site.until(lambda: self.secrets().keys() == {name}, f"the end of all Secrets but {name}")
+        await self.site.until(lambda: not retired_secrets(self.deployment), "that nothing is left to retire")
 
     def secrets(self) -> dict[str, Manifest]:
         """The Secrets that the operator made for it."""

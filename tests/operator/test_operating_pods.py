@@ -226,6 +226,20 @@ async def test_a_quota_that_forbids_pods_is_told(site: Site) -> None:
         await site.until_condition(relay)
 
 
+async def test_pods_that_run_are_told_of_also_while_the_broker_refuses_something(site: Site) -> None:
+    listener, pods = listener_with_pods(site)
+    async with site.operating():
+        await pods.until_made()
+        pods.roll_out()
+        await site.until_condition(listener)
+        site.broker("PUT", "vhost-limits/{vhost}/max-queues", {"value": 0})
+        site.broker("DELETE", f"queues/{{vhost}}/{site.namespace}.mail")
+        await site.until_condition(listener, "TopologyReady", "False")
+        assert site.condition(listener, "WorkloadAvailable")["reason"] == "Available"
+        site.broker("DELETE", "vhost-limits/{vhost}/max-queues")
+        await site.until_condition(listener)
+
+
 # What rolls them, and what does not.
 
 
@@ -253,7 +267,7 @@ async def test_a_changed_database_password_rolls_the_pods_and_the_old_secret_sta
             await several_passes(site, operator)
             assert pods.secrets().keys() == {first, second}
             pods.roll_out()
-            await site.until(lambda: pods.secrets().keys() == {second}, "the end of the old Secret")
+            await pods.until_only_secret(second)
             assert len(users_of(site, relay)) == 1
             await site.until_condition(relay)
 
@@ -281,7 +295,7 @@ async def test_a_changed_secret_of_the_broker_rolls_the_workers(site: Site) -> N
         await site.until_condition(listener, "WorkloadAvailable", "True", "Available")
         assert pods.secrets().keys() == {first, second}
         pods.end_pod("mail-worker-1")
-        await site.until(lambda: pods.secrets().keys() == {second}, "the end of the old Secret")
+        await pods.until_only_secret(second)
 
 
 async def test_what_does_not_matter_in_a_secret_rolls_nothing(site: Site) -> None:
@@ -448,15 +462,14 @@ async def test_a_secret_that_somebody_put_into_the_deployment_is_neither_used_no
         await site.until(lambda: relays.secret_name == ours, "the operator's own Secret again")
         relays.roll_out()
         await site.until_condition(relays.owner)
-        gone = lambda: "outbox.dev/retired-secrets" not in relays.deployment["metadata"]["annotations"]  # noqa: E731
-        await site.until(gone, "that nothing is left to retire")
+        await relays.until_only_secret(ours)
     assert site.find("Secret", "shop-rabbitmq") is not None
     point_to(relays, "shop-rabbitmq")
     async with site.operating():
         await relays.until_another_secret(than="shop-rabbitmq")
         relays.roll_out()
         await site.until_condition(relays.owner)
-        await site.until(lambda: relays.secrets().keys() == {relays.secret_name}, "one Secret")
+        await relays.until_only_secret(relays.secret_name)
         await site.until(lambda: len(users_of(site, relays.owner)) == 1, "one user")
     assert site.find("Secret", "shop-rabbitmq") is not None
 
