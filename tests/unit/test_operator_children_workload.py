@@ -87,7 +87,7 @@ def test_no_retries_and_no_order_are_answers() -> None:
         # A default that is written out, as the API server does.
         {"batchSize": 500, "expired": "Drop", "template": {}, "retention": {"sent": "0s"}},
     ],
-    ids=str,
+    ids=",".join,
 )
 def test_what_does_not_reach_a_relays_pods_is_no_input(changes: Manifest) -> None:
     assert _relay(changed(RELAY, changes)).inputs == _relay().inputs
@@ -105,7 +105,7 @@ def test_what_does_not_reach_a_relays_pods_is_no_input(changes: Manifest) -> Non
         {"template.resources": {"limits": {"cpu": 1}}},
         {"shutdownTimeout": "1m"},
     ],
-    ids=str,
+    ids=",".join,
 )
 def test_what_reaches_a_relays_pods_is_an_input(changes: Manifest) -> None:
     assert _relay(changed(RELAY, changes)).inputs != _relay().inputs
@@ -125,7 +125,7 @@ def test_another_secret_is_another_input_and_another_default_image_is_none() -> 
         {"limits": {"maxLength": 5}},
         {"paused": True},
     ],
-    ids=str,
+    ids=",".join,
 )
 def test_what_does_not_reach_a_workers_pods_is_no_input(changes: Manifest) -> None:
     assert _worker(changed(_WORKER, changes), replicas=None).inputs == _worker(replicas=3).inputs
@@ -141,7 +141,7 @@ def test_what_does_not_reach_a_workers_pods_is_no_input(changes: Manifest) -> No
         {"ordered": True},
         {"worker.template.env": [{"name": "TZ", "value": "UTC"}]},
     ],
-    ids=str,
+    ids=",".join,
 )
 def test_what_reaches_a_workers_pods_is_an_input(changes: Manifest) -> None:
     assert _worker(changed(_WORKER, changes)).inputs != _worker().inputs
