@@ -2,7 +2,7 @@
 # Postgres and RabbitMQ by themselves: `make test` is all a fresh Debian machine needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help test e2e cluster lint format crds chart lock images demo bench venv clean
+.PHONY: help test operating e2e cluster lint format crds chart lock images demo bench venv clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -19,6 +19,9 @@ help:  ## List the targets
 # A file stays with one worker, so that what its tests share is started once.
 test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name")
 	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+
+operating: $(STAMP)  ## Run the operator against a real API server, broker and database, whole
+	$(BIN)/pytest -n 2 --dist loadfile tests/operating $(ARGS)
 
 e2e: $(STAMP)  ## Run the tests that need Helm, images and a cluster (CLUSTER=auto|local|kind|KUBECONFIG)
 	$(BIN)/pytest tests/chart tests/e2e --cluster=$(CLUSTER) $(ARGS)
