@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bench import backlog, consuming, draining, emitting, importing, latency, pipeline, processes
+from bench.operator import figures as operator_figures
 from bench.plot import svg
 from bench.report import Report, print_table, write_json
 from bench.sizes import QUICK, Sizes
@@ -24,8 +25,9 @@ _PARTS: dict[str, tuple[Measurement, ...]] = {
     "emit": (),
     "relay": (draining.measure, latency.to_queue, backlog.measure),
     "worker": (consuming.measure, latency.to_handler, pipeline.measure),
+    "operator": (),
 }
-"""What is measured on a table and a queue; emit needs neither relay nor queue."""
+"""What is measured on a table and a queue; emit needs neither, and the operator more than these."""
 
 
 def main() -> int:
@@ -33,6 +35,7 @@ def main() -> int:
     parser.add_argument("part", nargs="?", choices=tuple(_PARTS), help="measure only this")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     arguments = parser.parse_args()
+    sizes = QUICK if arguments.quick else Sizes()
     report = Report(others=processes.busy_part(_LOOK_SECONDS))
     parts = [arguments.part] if arguments.part else list(_PARTS)
     if "emit" in parts:
@@ -40,7 +43,9 @@ def main() -> int:
     measurements = [measure for part in parts for measure in _PARTS[part]]
     if measurements:
         with start() as services:
-            asyncio.run(_measure(report, measurements, services, QUICK if arguments.quick else Sizes()))
+            asyncio.run(_measure(report, measurements, services, sizes))
+    if "operator" in parts:
+        report.add(operator_figures.measure(sizes))
     print()
     print_table(report.figures)
     print(f"\n{os.cpu_count()} cores, {report.others:.0%} of them busy with other things before the run")
@@ -64,9 +69,7 @@ async def _measure(
 ) -> None:
     async with Stage.opened(services) as stage:
         for measure in measurements:
-            measured = await measure(stage, sizes)
-            report.figures += measured.figures
-            report.charts += measured.charts
+            report.add(await measure(stage, sizes))
 
 
 if __name__ == "__main__":

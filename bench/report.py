@@ -47,6 +47,11 @@ class Report:
     others: float = 0.0
     """The part of the machine's cores that somebody else's processes had before the run."""
 
+    def add(self, measured: "Report") -> None:
+        """What else was measured."""
+        self.figures += measured.figures
+        self.charts += measured.charts
+
 
 def print_table(figures: Sequence[Figure]) -> None:
     header = ("what", "ours", "baseline", "value", "goal", "")

@@ -21,6 +21,18 @@ class Sizes:
     """Messages after which the memory of a relay is looked at."""
     paced: int = 6_000
     """Messages of one measurement of latency, at 1,000 a second."""
+    applied: int = 300
+    """Listeners that are applied at once."""
+    resources: int = 500
+    """Listeners that are there while something is measured, and those that have workers."""
+    edits: int = 40
+    """Edits, one at a time."""
+    idle_seconds: float = 180
+    """How long the operator is watched while nothing happens."""
+    lives: int = 1_000
+    """Listeners that come and go."""
+    outage_seconds: float = 120
+    """How long the operator's broker is away."""
 
 
 QUICK = Sizes(
@@ -31,4 +43,10 @@ QUICK = Sizes(
     keys=100,
     remembered=20_000,
     paced=2_000,
+    applied=30,
+    resources=50,
+    edits=10,
+    idle_seconds=60,
+    lives=50,
+    outage_seconds=20,
 )
