@@ -50,7 +50,8 @@ async def _in_transaction(database: asyncpg.Connection, ports: list[int] | None,
     """Whether the server waits for a relay at these ports, in this way, in the middle of a transaction."""
     count: int = await database.fetchval(
         "SELECT count(*) FROM pg_stat_activity WHERE ($1::integer[] IS NULL OR client_port = ANY ($1))"
-        " AND application_name = 'outbox-relay' AND xact_start IS NOT NULL AND wait_event = $2",
+        " AND datname = current_database() AND application_name = 'outbox-relay'"
+        " AND xact_start IS NOT NULL AND wait_event = $2",
         ports,
         wait_event,
     )

@@ -164,7 +164,8 @@ async def test_it_hears_again_after_its_session_was_ended(
         await ear.lives()
         ear.payloads.clear()
         ended = await connection.fetchval(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'the-ear'"
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'the-ear'"
         )
         assert ended == 1
         await ear.hears("")

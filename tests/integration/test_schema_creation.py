@@ -139,7 +139,8 @@ async def test_creating_holds_the_advisory_lock_of_the_table(postgres_url: str, 
     async with connection.transaction():
         await schema.create(connection)
         key = await connection.fetchval(
-            "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory'"
+            "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks"
+            " WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
         )
     assert key == schema.advisory_key("outbox_table")
 
