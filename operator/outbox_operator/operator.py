@@ -86,6 +86,8 @@ class Operator:
         world.metrics.watch_depth(lambda: world.queue.depth)
         world.store.subscribe(self._on_event)
         world.facilities = await self._facilities()
+        # Before kopf stumbles over what is lacking, with lines of its own.
+        await self.watch_check.wait_until_listed()
         with closing(world.queue):
             await self._run()
 

@@ -42,9 +42,9 @@ class Right:
 
 RESOURCE_RIGHTS = (
     # Patched for their finalizers.
-    Right(RELAY, ("get", "list", "watch", "patch")),
+    Right(RELAY, ("list", "watch", "patch")),
     Right(RELAY, ("patch",), "status"),
-    Right(LISTENER, ("get", "list", "watch", "patch")),
+    Right(LISTENER, ("list", "watch", "patch")),
     Right(LISTENER, ("patch",), "status"),
     # By name: a list of all Secrets is never asked for.
     Right(SECRET, ("get", "watch", *_APPLY)),

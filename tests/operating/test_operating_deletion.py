@@ -386,6 +386,49 @@ async def test_an_exchange_that_another_relay_has_too_stays(site: Site, policy: 
     assert f"OutboxRelay {site.namespace}/second has it too" in told
 
 
+async def test_an_exchange_that_another_relay_has_too_stays_also_when_an_operator_begins(site: Site) -> None:
+    """It does not know yet which broker the others are for."""
+    relay, others = site.relay("a", deletionPolicy="Delete"), [site.relay(f"b{n}") for n in range(5)]
+    site.make_secrets()
+    _create(site, relay, *others)
+    async with site.operating():
+        await _ready(site, relay, *others)
+    # Whoever removes the exchange and makes it again has lost this.
+    site.broker("PUT", "queues/{vhost}/theirs", {"durable": True})
+    site.broker("POST", "bindings/{vhost}/e/outbox/q/theirs", {"routing_key": "#"})
+    site.delete(relay)
+    async with site.operating():
+        await _until_gone(site, relay)
+    assert site.bindings("theirs") == {("outbox", "#")}
+
+
+async def test_an_exchange_goes_with_the_last_of_the_relays_that_have_it(site: Site) -> None:
+    relays = [site.relay(name, deletionPolicy="Delete") for name in ("one", "three", "two")]
+    site.make_secrets()
+    _create(site, *relays)
+    async with site.operating():
+        await _ready(site, *relays)
+        site.api.kubectl("delete", "obr", "--all", "--wait=false", "-n", site.namespace)
+        await _until_gone(site, *relays)
+    assert site.exchanges() == set()
+    assert [_told(site, each, "BrokerObjectsLeft") for each in relays] == [[], [], []]
+
+
+async def test_an_exchange_that_another_relay_may_have_too_stays(site: Site) -> None:
+    relay, other = site.relay(deletionPolicy="Delete"), site.relay("other")
+    other["spec"]["broker"]["secretRef"] = {"name": "missing"}
+    site.make_secrets()
+    _create(site, relay, other)
+    async with site.operating(give_up_seconds=2):
+        await _ready(site, relay)
+        site.delete(relay)
+        await _until_waiting(site, relay, f"OutboxRelay {site.namespace}/other may have it too")
+        await _until_gone(site, relay)
+    assert "outbox" in site.exchanges()
+    [told] = _told(site, relay, "BrokerObjectsLeft")
+    assert "correct its credentials" in told
+
+
 @pytest.mark.parametrize("policy", _POLICIES)
 async def test_an_exchange_of_another_kind_is_never_deleted(site: Site, policy: str) -> None:
     site.broker("PUT", "exchanges/{vhost}/outbox", {"type": "direct", "durable": True})

@@ -122,7 +122,7 @@ def uses(site: Site, monkeypatch: pytest.MonkeyPatch) -> set[Use]:
         response = await request(session, method, url, **rest)
         asked = urlsplit(str(url))
         if asked.netloc == server.netloc:
-            found.update(_uses(method, asked.path, asked.query, is_new=response.status == 201))
+            found.update(_uses(method.upper(), asked.path, asked.query, is_new=response.status == 201))
         return response
 
     monkeypatch.setattr(aiohttp.ClientSession, "_request", noting)

@@ -54,6 +54,7 @@ def _assert_one_line(result: Result, *words: str) -> None:
     """It ended with one complaint, without a traceback."""
     assert result.status == 1
     assert "Traceback" not in result.errors
+    assert len(result.complaints) == 1, result.errors
     [complaint] = result.complaints
     for word in words:
         assert word in complaint, complaint

@@ -24,7 +24,7 @@ from outbox_operator.cluster.errors import (
     TimedOutError,
     UnreachableError,
 )
-from outbox_operator.cluster.events import Reference, record
+from outbox_operator.cluster.events import Recorder, Reference, record
 from outbox_operator.cluster.fence import Fence, uptime
 from outbox_operator.cluster.kinds import DEPLOYMENT, LISTENER, POD, RELAY, SECRET, Manifest
 from outbox_operator.cluster.store import MANAGED
@@ -33,6 +33,7 @@ from tests.operator import manifests
 from tests.operator.control_plane.api import Api
 from tests.operator.control_plane.bridge import bridge
 from tests.operator.control_plane.identity import Identity, identity, rule
+from tests.operator.control_plane.waiting import until
 
 _RIGHTS = (
     rule("outbox.dev", "outboxrelays outboxlisteners", "get list"),
@@ -274,6 +275,30 @@ async def test_an_event_is_shown_with_its_object(api: Api, cluster: Cluster, nam
     assert "Warning  Unreachable" in described
     assert "the broker is away" in described
     assert "outbox-operator" in described
+
+
+async def test_events_are_written_one_after_the_other_while_nobody_waits(
+    api: Api, cluster: Cluster, namespace: str
+) -> None:
+    relay = _relay(api, namespace)
+    about = Reference.to(RELAY, Metadata.model_validate(relay["metadata"]))
+    recorder = Recorder(cluster)
+    nowhere = Reference(RELAY, "no-such-namespace", "shop", "u")
+    recorder.add(about, "Warning", "Unreachable", "the broker is away")
+    recorder.add(nowhere, "Normal", "Lost", "what cannot be written")
+    recorder.add(about, "Normal", "Ready", "all is well")
+
+    def reasons() -> list[str]:
+        found = api.request("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
+        written = sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"]))
+        return [each["reason"] for each in written]
+
+    assert reasons() == []
+    writing = asyncio.create_task(recorder.run())
+    await until("both are written", lambda: len(reasons()) == 2)
+    writing.cancel()
+    await asyncio.wait([writing])
+    assert reasons() == ["Unreachable", "Ready"]
 
 
 async def test_an_event_that_cannot_be_written_harms_nobody(

@@ -56,8 +56,9 @@ def made(*, has_listener: bool = False, messages: int = 0) -> Snapshot:
 def step(
     who: OutboxRelay, broker: Snapshot | BrokerProblem | None = None, after: float = 0, **seen: Any
 ) -> Removal:
-    circumstances: dict[str, Any] = {"others": (), "leaving": (), "needed_tiers": frozenset(), **seen}
-    view = DepartingRelay(relay=who, broker=broker or made(), **circumstances)
+    nobody: dict[str, Any] = dict.fromkeys(("others", "heirs", "perhaps", "leaving"), ())
+    nobody["needed_tiers"] = frozenset()
+    view = DepartingRelay(relay=who, broker=broker or made(), **{**nobody, **seen})
     return relay_removal(view, DELETED + timedelta(seconds=after), PATIENCE)
 
 
@@ -131,6 +132,17 @@ def test_listeners_that_go_with_it_go_first() -> None:
 def test_what_another_relay_has_too_stays() -> None:
     found = step(relay(), others=("shop/second",))
     assert found == Removal(given_up='exchange "outbox" was left, as OutboxRelay shop/second has it too')
+
+
+def test_of_relays_that_go_together_one_removes_what_they_share() -> None:
+    assert step(relay(), heirs=("shop/third",)) == Removal((RemoveUser(USER),), stops_pods=True)
+
+
+def test_what_another_relay_may_have_too_stays() -> None:
+    waiting = step(relay(), perhaps=("shop/second",), after=299)
+    assert waiting.actions == ()
+    assert "OutboxRelay shop/second may have it too" in (waiting.waiting_for or "")
+    assert "was left on the broker after 5m" in (step(relay(), perhaps=("a/b",), after=300).given_up or "")
 
 
 def test_a_broker_that_is_away_is_waited_for_and_given_up() -> None:

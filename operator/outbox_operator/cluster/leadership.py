@@ -64,6 +64,7 @@ class Leadership:
         self._timing = timing
         self._lease: Manifest | None = None
         self._unchanged_since = 0.0
+        self._loss: NotLeaderError | None = None
 
     @property
     def is_leader(self) -> bool:
@@ -84,6 +85,9 @@ class Leadership:
                 await work()
                 keeping.cancel()
         except BaseExceptionGroup as failures:
+            if self._loss is not None and failures.split(NotLeaderError)[1] is None:
+                # What the work could not write then is no news.
+                raise self._loss from None
             if len(failures.exceptions) > 1:
                 raise
             raise failures.exceptions[0] from None
@@ -169,7 +173,8 @@ class Leadership:
     def _lost(self, why: str) -> NotLeaderError:
         self.fence.close()
         event(_log, logging.WARNING, "leading no more", cause=why)
-        return NotLeaderError(f"Lease {self._namespace}/{self._name} is lost: {why}")
+        self._loss = NotLeaderError(f"Lease {self._namespace}/{self._name} is lost: {why}")
+        return self._loss
 
     async def _release(self) -> None:
         """Give it back where it is ours: whoever stands by takes it at the next look."""

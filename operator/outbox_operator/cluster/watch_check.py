@@ -60,19 +60,22 @@ class WatchCheck:
         """What is wrong with the watches, or None: a check for `/livez`."""
         return self._problem
 
-    async def wait_until_synced(self) -> None:
-        """Until the store has all that was there when this was called; then `store.synced` is set.
+    async def wait_until_listed(self) -> dict[Kind, dict[Place, Version]]:
+        """Until all can be listed; what there is.
 
         Raises where that will not come by itself: a right is lacking, or a kind is not defined.
         """
-        while not self._store.synced.is_set():
+        while True:
             try:
-                expected = await self._list()
+                return await self._list()
             except (UnreachableError, BusyError) as error:
                 event(_log, logging.WARNING, "cluster not listed", cause=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            if await self._arrived(expected):
+
+    async def wait_until_synced(self) -> None:
+        """Until the store has all that was there when this was called; then `store.synced` is set."""
+        while not self._store.synced.is_set():
+            if await self._arrived(await self.wait_until_listed()):
                 self._store.synced.set()
 
     async def run(self) -> None:

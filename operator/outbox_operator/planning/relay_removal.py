@@ -22,7 +22,11 @@ class DepartingRelay:
     broker: Snapshot | BrokerProblem
     """The virtual host, or why it cannot be seen."""
     others: tuple[str, ...]
-    """The paths of other relays with its exchange."""
+    """The paths of other relays with its exchange that stay."""
+    heirs: tuple[str, ...]
+    """The paths of those that are being deleted too, and whose business the exchange is then."""
+    perhaps: tuple[str, ...]
+    """The paths of relays with an exchange of that name, on a broker that nobody knows."""
     leaving: tuple[str, ...]
     """The paths of its listeners that are being deleted with it, and have something to remove."""
     needed_tiers: frozenset[str]
@@ -41,11 +45,27 @@ def relay_removal(view: DepartingRelay, now: datetime, patience: Patience) -> Re
         # They know the broker by this relay, and their messages die by its dead-letter exchange.
         listener = f"OutboxListener {view.leaving[0]}"
         return Removal(waiting_for=f'exchange "{exchange}": {listener} is being deleted and needs it')
+    return _remove(view, now, patience)
+
+
+def _remove(view: DepartingRelay, now: datetime, patience: Patience) -> Removal:
+    relay, exchange = view.relay, view.relay.spec.exchange
     if view.others:
         return Removal(given_up=f'exchange "{exchange}" was left, as OutboxRelay {view.others[0]} has it too')
-    if isinstance(view.broker, BrokerProblem):
-        return without_broker(relay.metadata, view.broker, f'exchange "{exchange}"', now, patience)
-    return _remove_exchanges(view, view.broker)
+    broker = _unknown(view.perhaps[0]) if view.perhaps else view.broker
+    if isinstance(broker, BrokerProblem):
+        return without_broker(relay.metadata, broker, f'exchange "{exchange}"', now, patience)
+    if view.heirs:
+        return Removal(remove_users(relay, broker), stops_pods=True)
+    return _remove_exchanges(view, broker)
+
+
+def _unknown(relay: str) -> BrokerProblem:
+    return BrokerProblem(
+        "Unknown",
+        f"OutboxRelay {relay} may have it too, as nobody knows which broker that one is for; "
+        "correct its credentials",
+    )
 
 
 def _remove_exchanges(view: DepartingRelay, snapshot: Snapshot) -> Removal:

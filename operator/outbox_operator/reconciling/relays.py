@@ -1,10 +1,13 @@
 """The reconcile of an OutboxRelay: look, plan, do, tell."""
 
+import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from outbox_operator.broker.access import VhostId
 from outbox_operator.broker.removal_plan import unused_tiers
+from outbox_operator.children.names import Owner
 from outbox_operator.conditions import Finding
 from outbox_operator.credentials import broker_access, database_url
 from outbox_operator.database_view import DatabaseView
@@ -27,8 +30,11 @@ from outbox_operator.reconciling.outcome import Outcome
 from outbox_operator.reconciling.publication import publish
 from outbox_operator.reconciling.removing import Removing
 from outbox_operator.reconciling.world import Entry, World
-from outbox_operator.resources import OutboxListener, OutboxRelay
+from outbox_operator.resources import OutboxRelay
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
+
+_SOON_SECONDS = 0.2
+_FIRST_LOOKS_SECONDS = 60.0
 
 
 class Relays:
@@ -42,6 +48,7 @@ class Relays:
         self._seen: dict[str, tuple[Interest, Glimpse]] = {}
         self._databases = Databases(world.settings.drift_seconds)
         self._idle_tiers = IdleTiers(world.settings.tier_grace_seconds)
+        self._began = time.monotonic()
 
     async def reconcile(self, key: Key) -> bool:
         """Whether all went well; else it is to be tried again."""
@@ -154,15 +161,27 @@ class Relays:
         if FINALIZER not in relay.metadata.finalizers:
             return
         vhost, exchange = world.vhost_id_of(relay), relay.spec.exchange
-        same = world.relays_at(vhost, exchange) if vhost else []
+        others = [
+            other
+            for other in world.store.relays.values()
+            if other.spec.exchange == exchange and other.metadata.path != key.path
+        ]
+        is_early = time.monotonic() - self._began < _FIRST_LOOKS_SECONDS
+        if is_early and any(other.metadata.path not in world.entries for other in others):
+            # Nobody has looked at them yet since the start, and one may have this exchange too.
+            world.queue.add_after(key, _SOON_SECONDS)
+            return
+        same = [other for other in others if vhost and world.vhost_id_of(other) == vhost]
         mine = world.store.listeners_of(key.namespace, key.name)
         if entry.vhost is not None:
             await self._removing.look(entry.vhost)
         view = DepartingRelay(
             relay=relay,
             broker=entry.broker,
-            others=tuple(sorted(other.metadata.path for other in same if other.metadata.path != key.path)),
-            leaving=tuple(sorted(each.metadata.path for each in mine if _is_leaving(each))),
+            others=_paths(other for other in same if not _is_leaving(other)),
+            heirs=_paths(other for other in same if _is_leaving(other) and other.metadata.path > key.path),
+            perhaps=_paths(other for other in others if world.vhost_id_of(other) is None),
+            leaving=_paths(each for each in mine if _is_leaving(each)),
             needed_tiers=self._needed_tiers(vhost, exchange) if vhost else frozenset(),
         )
         step = relay_removal(view, datetime.now(UTC), self._removing.patience)
@@ -183,8 +202,13 @@ class Relays:
             self._world.call_listeners(key.namespace, key.name)
 
 
-def _is_leaving(listener: OutboxListener) -> bool:
-    return listener.metadata.deletion_timestamp is not None and FINALIZER in listener.metadata.finalizers
+def _paths(owners: Iterable[Owner]) -> tuple[str, ...]:
+    return tuple(sorted(owner.metadata.path for owner in owners))
+
+
+def _is_leaving(owner: Owner) -> bool:
+    """Whether it is being deleted, and has something to remove."""
+    return owner.metadata.deletion_timestamp is not None and FINALIZER in owner.metadata.finalizers
 
 
 def _fields(relay: OutboxRelay, database: DatabaseView | None, outcome: Outcome) -> dict[str, Any]:

@@ -95,14 +95,6 @@ class World:
         found[claim.listener.metadata.path] = claim
         return Claims(each for each in found.values() if each is not None)
 
-    def relays_at(self, vhost: VhostId, exchange: str) -> list[OutboxRelay]:
-        """The relays that publish to an exchange."""
-        return [
-            relay
-            for relay in self.store.relays.values()
-            if relay.spec.exchange == exchange and self.vhost_id_of(relay) == vhost
-        ]
-
     def relays_perhaps_at(self, vhost: VhostId, exchange: str) -> list[OutboxRelay]:
         """The relays that publish to an exchange, with those of which nobody knows now on which broker."""
         return [
