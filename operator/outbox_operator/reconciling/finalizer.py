@@ -1,6 +1,9 @@
 """Our mark on a resource whose deletion has to wait for the broker. Pure but for the write."""
 
+from contextlib import suppress
+
 from outbox_operator.children.names import Owner
+from outbox_operator.cluster.errors import NotFoundError
 from outbox_operator.cluster.kinds import Kind
 from outbox_operator.planning.removal import FINALIZER
 from outbox_operator.reconciling.publication import kind_of
@@ -16,9 +19,10 @@ async def keep_finalizer(world: World, owner: Owner) -> None:
 
 
 async def drop_finalizer(world: World, kind: Kind, metadata: Metadata) -> None:
-    """Let it go."""
+    """Let it go; it may be gone already, and nobody has heard of it yet."""
     if FINALIZER in metadata.finalizers:
-        await _write(world, kind, metadata, is_wanted=False)
+        with suppress(NotFoundError):
+            await _write(world, kind, metadata, is_wanted=False)
 
 
 async def _write(world: World, kind: Kind, metadata: Metadata, *, is_wanted: bool) -> None:

@@ -54,6 +54,7 @@ class Listeners:
             self._seen.pop(key.path, None)
             self._calm.pop(key.path, None)
             self._execution.forget(key)
+            self._removing.forget(key)
             await self._departures.is_gone(key)
             return True
         relay = world.relay_of(listener)

@@ -191,6 +191,7 @@ class Relays:
         self._seen.pop(key.path, None)
         self._databases.forget(key.path)
         self._execution.forget(key)
+        self._removing.forget(key)
         await self._departures.is_gone(key)
         listeners = self._world.store.listeners_of(key.namespace, key.name)
         if any(FINALIZER in listener.metadata.finalizers for listener in listeners):

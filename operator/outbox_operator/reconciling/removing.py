@@ -23,6 +23,8 @@ class Removing:
         self._world = world
         self._execution = execution
         self._looked: tuple[Vhost, float] | None = None
+        self._told: dict[Key, str] = {}
+        """The uids of those of which it was told that something was left."""
         self.patience = Patience(
             broker=timedelta(seconds=world.settings.give_up_seconds),
             counts=timedelta(seconds=world.settings.count_seconds),
@@ -47,6 +49,11 @@ class Removing:
             await publish(world, owner, (deleting(waiting_for),))
             world.queue.add_after(key, removal.look_again_after.total_seconds())
             return
-        if removal.given_up is not None:
+        if removal.given_up is not None and self._told.get(key) != owner.metadata.uid:
+            self._told[key] = owner.metadata.uid
             await tell(world, owner, "Warning", "BrokerObjectsLeft", removal.given_up)
         await drop_finalizer(world, kind_of(owner), owner.metadata)
+
+    def forget(self, key: Key) -> None:
+        """A resource is gone."""
+        self._told.pop(key, None)
