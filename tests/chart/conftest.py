@@ -7,9 +7,9 @@ import pytest
 from outbox_cli.local.services import to_stderr
 from tests.chart.helm import Helm
 from tests.cluster.programs import find_helm
-from tests.operator.conftest import _control_plane, api, namespace, site
+from tests.operator.conftest import _control_plane, api, namespace, neighbours, site
 
-__all__ = ["_control_plane", "api", "namespace", "site"]
+__all__ = ["_control_plane", "api", "namespace", "neighbours", "site"]
 
 
 @pytest.fixture(scope="session", params=[3, 4], ids=lambda major: f"helm{major}")

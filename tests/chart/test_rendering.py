@@ -188,6 +188,43 @@ def test_images_are_those_that_are_asked_for(helm: Helm) -> None:
     assert environment(deployment)["OUTBOX_RELAY_IMAGE"] == "registry.example/outbox-relay:2.0"
 
 
+def test_every_pod_has_what_a_user_gives_to_the_operator(helm: Helm) -> None:
+    values = {**variants()["dressed"], **variants()["placed"]}
+    manifests = helm.render(values)
+    for pod in (only(manifests, "Deployment")["spec"]["template"]["spec"], only(manifests, "Pod")["spec"]):
+        [container] = pod["containers"]
+        assert pod["imagePullSecrets"] == values["imagePullSecrets"]
+        assert pod["nodeSelector"] == values["nodeSelector"]
+        assert pod["tolerations"] == values["tolerations"]
+        # Without them, a namespace with a quota takes no pod.
+        assert container["resources"]["limits"] == values["resources"]["limits"]
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert values["extraEnv"][0] in container["env"]
+
+
+def test_nothing_is_said_of_pull_secrets_where_there_are_none(helm: Helm) -> None:
+    manifests = helm.render()
+    assert "imagePullSecrets" not in only(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert "imagePullSecrets" not in only(manifests, "Pod")["spec"]
+
+
+def test_the_operator_is_probed_where_it_serves(helm: Helm) -> None:
+    deployment = only(helm.render(), "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    [port] = container["ports"]
+    assert str(port["containerPort"]) == environment(deployment)["OUTBOX_PROBE_PORT"]
+    asked = {kind: container[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {probe["port"] for probe in asked.values()} == {port["name"]}
+    assert {kind: probe["path"] for kind, probe in asked.items()} == {
+        "startupProbe": "/livez",
+        "livenessProbe": "/livez",
+        "readinessProbe": "/readyz",
+    }
+    assert only(helm.render(variants()["monitored"]), "PodMonitor")["spec"]["podMetricsEndpoints"] == [
+        {"port": port["name"], "path": "/metrics", "interval": "15s"}
+    ]
+
+
 def test_replicas_keep_apart_and_are_not_drained_at_once(helm: Helm) -> None:
     manifests = helm.render()
     deployment = only(manifests, "Deployment")

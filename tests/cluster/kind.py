@@ -10,8 +10,9 @@ from shutil import which
 from outbox_cli.local import docker, runfolder
 from outbox_cli.local.errors import LocalServiceError
 
+CONFIGURATION = Path(__file__).parent / "kind.yaml"
+"""What kind is told to make."""
 _NAME = "outbox-tests"
-_CONFIGURATION = Path(__file__).parent / "kind.yaml"
 _READY = "180s"
 _COMMAND_SECONDS = 900
 
@@ -55,7 +56,7 @@ def create(progress: Callable[[str], None]) -> KindCluster:
         raise LocalServiceError("kind needs the program kind and a Docker engine that answers; install both")
     progress("creating a cluster with kind (a minute, and the download of its image the first time) …")
     made = KindCluster(runfolder.parent_folder() / "kind.kubeconfig")
-    options = (f"--name={_NAME}", f"--config={_CONFIGURATION}", f"--kubeconfig={made.kubeconfig}")
+    options = (f"--name={_NAME}", f"--config={CONFIGURATION}", f"--kubeconfig={made.kubeconfig}")
     _kind("create", "cluster", *options, f"--wait={_READY}")
     return made
 

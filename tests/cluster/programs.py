@@ -24,7 +24,8 @@ _KUBERNETES = (
     "kubectl",
 )
 _COREDNS = "v1.12.4"
-_HELM = {3: "v3.22.0", 4: "v4.3.1"}
+HELM = {3: "v3.22.0", 4: "v4.3.1"}
+"""The version of each major one that is built where the machine has none."""
 _ASK_SECONDS = 60
 _PAUSE = Path(__file__).parent / "pause.go"
 
@@ -65,26 +66,25 @@ def find_helm(environment: Mapping[str, str], progress: Progress, major: Literal
     if found and _version([found, "version"])[:1] == (major,):
         return Path(found)
     package = f"helm.sh/helm/v{major}"
-    flag = f"-X {package}/internal/version.version={_HELM[major]}"
-    return _installed(f"{package}/cmd/helm@{_HELM[major]}", environment, progress, flag)
+    flag = f"-X {package}/internal/version.version={HELM[major]}"
+    return _installed(f"{package}/cmd/helm@{HELM[major]}", environment, progress, flag)
 
 
 def go_program(source: Path, environment: Mapping[str, str], progress: Progress) -> Path:
-    """The static program of one Go file that needs nothing but the standard library."""
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    """The static program of one Go file that needs nothing but the standard library, or of a folder with a
+    module, whose go.sum says what else it needs."""
+    files = sorted(source.iterdir()) if source.is_dir() else [source]
+    digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
     folder = cache(environment) / source.stem / digest
     program = folder / source.stem
     with one_at_a_time(folder):
         if not program.exists():
             go = find_go(cache(environment), progress, environment.get("PATH"))
             options = ("-v", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w")
+            place, what = (source, ".") if source.is_dir() else (source.parent, source.name)
             with filling(folder) as temporary:
-                run_go(
-                    [go, "build", *options, "-o", f"{temporary}/{source.stem}", source.name],
-                    source.parent,
-                    environment,
-                    progress,
-                )
+                result = f"{temporary}/{source.stem}"
+                run_go([go, "build", *options, "-o", result, what], place, environment, progress)
     return program
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 STORAGE_CLASS = "standard"
 """The name that kind's has too."""
-_COUNT = 30
+_COUNT = 100
 
 
 def volumes(folder: Path) -> dict[str, Any]:

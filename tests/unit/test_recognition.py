@@ -1,12 +1,20 @@
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from outbox import Emitter, SyncEmitter
 from outbox.drivers import Statement
+
+
+@pytest.fixture
+def sqlite() -> Iterator[Engine]:
+    engine = create_engine("sqlite://")
+    yield engine
+    engine.dispose()
 
 
 async def test_anything_else_is_a_type_error_that_names_the_supported_ones() -> None:
@@ -37,9 +45,9 @@ def test_an_async_session_needs_the_async_emitter() -> None:
         SyncEmitter().emit(AsyncSession(), "a", 1)
 
 
-def test_another_database_is_refused() -> None:
+def test_another_database_is_refused(sqlite: Engine) -> None:
     with (
-        Session(create_engine("sqlite://")) as session,
+        Session(sqlite) as session,
         pytest.raises(
             TypeError, match="the outbox table lives in Postgres; this SQLAlchemy session is on sqlite"
         ),
@@ -47,11 +55,11 @@ def test_another_database_is_refused() -> None:
         SyncEmitter().emit(session, "a", 1)
 
 
-def test_a_subclass_is_recognised() -> None:
+def test_a_subclass_is_recognised(sqlite: Engine) -> None:
     class AuditedSession(Session):
         pass
 
-    with AuditedSession(create_engine("sqlite://")) as session, pytest.raises(TypeError, match="on sqlite"):
+    with AuditedSession(sqlite) as session, pytest.raises(TypeError, match="on sqlite"):
         SyncEmitter().emit(session, "a", 1)
 
 
