@@ -15,6 +15,7 @@ from outbox_operator.conditions import Finding
 from outbox_operator.resources.references import SecretKeyRef
 from outbox_operator.resources.relay import Broker, Database
 from outbox_operator.secret_values import SecretValues, UnusableSecretError
+from outbox_operator.service_hosts import seen_from_elsewhere
 
 _AMQP_PORT, _AMQPS_PORT, _POSTGRES_PORT = 5672, 5671, 5432
 _HTTP_PORT, _HTTPS_PORT = 15672, 15671
@@ -39,11 +40,11 @@ def broker_access(
         certificates = _certificates(broker.ca_secret_ref, ca, namespace)
     except UnusableSecretError as error:
         return error.finding
-    management_url = broker.management_url or found.management_url
+    management_url = (broker.management_url or found.management_url).rstrip("/")
     return replace(
         found,
         vhost=broker.vhost or found.vhost,
-        management_url=management_url.rstrip("/"),
+        management_url=seen_from_elsewhere(management_url, namespace),
         ca=certificates,
     )
 

@@ -43,16 +43,20 @@ def not_entered(error: DatabaseError, url: str) -> tuple[Finding, ...]:
         case UnreachableError() if isinstance(error.__cause__, FileNotFoundError):
             return _shut_out("FileMissing", f"{error}. {_NO_FILES}", ConditionStatus.UNKNOWN)
         case UnreachableError() | TLSError():
-            return _shut_out("Unreachable", f"{error}{_namespace_hint(error, url)}")
+            return _shut_out("Unreachable", f"{error}{_service_hint(error, url)}")
         case _:
             return _shut_out("InvalidUri", str(error))
 
 
-def _namespace_hint(error: DatabaseError, url: str) -> str:
+def _service_hint(error: DatabaseError, url: str) -> str:
     host = connect_arguments(url).get("host")
-    if not isinstance(error.__cause__, socket.gaierror) or not isinstance(host, str) or "." in host:
+    if not isinstance(error.__cause__, socket.gaierror) or not isinstance(host, str):
         return ""
-    return f". The operator looks for it in its own namespace: write {host}.NAMESPACE in the Secret"
+    match host.split("."):
+        case [service, namespace, "svc"]:
+            return f". There is no Service {service} in namespace {namespace}"
+        case _:
+            return ""
 
 
 def failed(error: Exception, where: str) -> Finding:

@@ -391,6 +391,7 @@ async def test_a_host_that_does_not_exist_is_unreachable(access: BrokerAccess) -
     problem = await problem_of(replace(access, management_url="http://rabbitmq.invalid:15672"))
     assert problem.reason == "Unreachable"
     assert "http://rabbitmq.invalid:15672 cannot be reached: " in problem.message
+    assert "; correct the host in the Secret, or set spec.broker.managementUrl" in problem.message
 
 
 @pytest.mark.parametrize("url", ["ftp://rabbitmq", "rabbitmq:15672", "http://", "http://[::1"])

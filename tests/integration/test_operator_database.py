@@ -222,15 +222,15 @@ async def test_a_port_that_nobody_listens_on_is_unreachable() -> None:
     assert_shut_out(view, "Unreachable", f"Postgres 127.0.0.1:{port}/shop (user app)", "check the host")
 
 
-async def test_a_short_name_that_nobody_knows_may_be_of_another_namespace() -> None:
-    view = await looked(f"postgresql://app:{SECRET}@no-such-service/shop")
-    assert_shut_out(view, "Unreachable", "write no-such-service.NAMESPACE in the Secret")
+async def test_a_service_that_is_not_there_is_named_with_its_namespace() -> None:
+    view = await looked(f"postgresql://app:{SECRET}@no-such-service.shop.svc/shop")
+    assert_shut_out(view, "Unreachable", "There is no Service no-such-service in namespace shop")
 
 
 async def test_a_long_name_that_nobody_knows_is_unreachable() -> None:
     view = await looked(f"postgresql://app:{SECRET}@no-such-host.invalid/shop")
     assert_shut_out(view, "Unreachable", "no-such-host.invalid")
-    assert "NAMESPACE" not in of(view, ConditionType.CREDENTIALS_VALID).message
+    assert "Service" not in of(view, ConditionType.CREDENTIALS_VALID).message
 
 
 async def test_a_server_that_never_answers_is_unreachable() -> None:

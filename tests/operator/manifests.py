@@ -46,6 +46,7 @@ TEMPLATE: Manifest = {
     ],
     "priorityClassName": "high",
     "serviceAccountName": "shop",
+    "imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}],
     "volumes": [{"name": "ca", "configMap": {"name": "ca"}}],
     "volumeMounts": [{"name": "ca", "mountPath": "/ca", "readOnly": True}],
 }
@@ -309,6 +310,18 @@ BOUNDS = [
     Case(
         RELAY, {"template.priorityClassName": ""}, "spec.template.priorityClassName", "at least 1 chars long"
     ),
+    Case(
+        RELAY,
+        {"template.imagePullSecrets": [{}]},
+        "spec.template.imagePullSecrets[0].name",
+        "Required value",
+    ),
+    Case(
+        LISTENER,
+        {**_WORKING, "worker.template.imagePullSecrets": [{"name": ""}]},
+        "spec.worker.template.imagePullSecrets[0].name",
+        "at least 1 chars long",
+    ),
     Case(LISTENER, {"relayRef": GONE}, "spec.relayRef", "Required value"),
     Case(LISTENER, {"bindingKeys": GONE}, "spec.bindingKeys", "Required value"),
     Case(LISTENER, {"bindingKeys": [""]}, "spec.bindingKeys[0]", "at least 1 chars long"),
@@ -347,6 +360,12 @@ ONLY_IN_THE_CLUSTER = [
         {"template.env": [{"name": "A"}, {"name": "A"}]},
         "spec.template.env[1]",
         "Duplicate value",
+    ),
+    Case(
+        RELAY,
+        {"template.imagePullSecrets": [{"name": "registry", "namespace": "other"}]},
+        "",
+        'unknown field "spec.template.imagePullSecrets[0].namespace"',
     ),
     Case(LISTENER, {"bindingKeys": ["a", "a"]}, "spec.bindingKeys[1]", "Duplicate value"),
 ]

@@ -196,6 +196,16 @@ def test_what_others_write_survives(api: Api, namespace: str) -> None:
     assert {each["name"] for each in live["spec"]["template"]["spec"]["containers"]} == {"relay", "sidecar"}
 
 
+def test_pull_secrets_of_others_stay_beside_ours(api: Api, namespace: str) -> None:
+    workload = _workload(api, namespace, RELAY, {"template.imagePullSecrets": [{"name": "registry"}]})
+    live = _reconciled(api, deployment(workload), None)
+    theirs = {"spec": {"template": {"spec": {"imagePullSecrets": [{"name": "mirror"}]}}}}
+    live = api.request("PATCH", _address(live), theirs, "application/strategic-merge-patch+json")
+    names = [secret["name"] for secret in live["spec"]["template"]["spec"]["imagePullSecrets"]]
+    assert sorted(names) == ["mirror", "registry"]
+    assert to_apply(deployment(workload), live) == ()
+
+
 def test_a_template_that_was_edited_by_hand_is_put_right(api: Api, namespace: str) -> None:
     workload = _workload(api, namespace, RELAY)
     live = _reconciled(api, deployment(workload), None)

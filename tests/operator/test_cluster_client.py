@@ -201,6 +201,26 @@ async def test_what_the_server_refuses_it_says_why(cluster: Cluster, namespace: 
         await cluster.apply(_deployment(namespace, replicas=-1), force=False)
 
 
+@pytest.mark.parametrize(
+    ("affinity", "complaint"),
+    [
+        ({"podAffinitee": {}}, r"podAffinitee: field not declared in schema"),
+        ({"podAffinity": []}, r"podAffinity: expected map, got"),
+    ],
+    ids=["misspelt", "of another type"],
+)
+async def test_a_field_that_is_wrong_deep_down_is_refused_and_named(
+    cluster: Cluster, namespace: str, calls: Calls, affinity: Manifest, complaint: str
+) -> None:
+    wrong = _deployment(namespace)
+    wrong["spec"]["template"]["spec"]["affinity"] = affinity
+    path = r"\.spec\.template\.spec\.affinity\."
+    with pytest.raises(RefusedError, match=rf"^Deployment {namespace}/shop: {path}{complaint}"):
+        await cluster.apply(wrong, force=False)
+    assert calls == [("apply", "refused")]
+    assert await cluster.get(DEPLOYMENT, namespace, "shop") is None
+
+
 async def test_an_unknown_token_is_told_to_be_so(operator: Identity, namespace: str) -> None:
     config = yaml.safe_load(operator.kubeconfig.read_text())
     config["users"][0]["user"]["token"] = f"{operator.token}x"

@@ -31,3 +31,17 @@ async def test_a_queue_removed_by_hand_is_back(site: Site) -> None:
         site.broker("DELETE", f"queues/{{vhost}}/{queue}")
         await site.until(lambda: queue in site.queues(), "the queue again")
         await site.until(lambda: site.bindings(queue) == {("outbox", "user.created")}, "its binding again")
+
+
+async def test_a_template_that_the_cluster_does_not_take_is_a_condition_that_names_the_field(
+    site: Site,
+) -> None:
+    # Our own schema leaves what is Kubernetes' to Kubernetes.
+    relay = site.relay(replicas=1, template={"affinity": {"podAffinitee": {}}})
+    site.make_secrets()
+    site.api.create(relay)
+    async with site.operating():
+        said = await site.until_condition(relay, "WorkloadAvailable", "False", "Refused")
+        assert ".spec.template.spec.affinity.podAffinitee: field not declared in schema" in said["message"]
+        site.edit(relay, template={"affinity": None})
+        await site.until(lambda: site.find("Deployment", "shop-relay"), "the relay's Deployment")

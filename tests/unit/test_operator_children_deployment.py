@@ -174,6 +174,20 @@ def test_a_user_who_mounts_tmp_has_that_one() -> None:
     assert _pod(worker)["volumes"] == volumes
 
 
+def test_an_image_is_pulled_with_the_secrets_that_are_named() -> None:
+    secrets = [{"name": "registry"}, {"name": "mirror"}]
+    relay = _relay(changed(RELAY, {"template.imagePullSecrets": secrets}))
+    worker = _worker(changed(_WORKER, {"worker.template.imagePullSecrets": secrets}))
+    assert _pod(relay)["imagePullSecrets"] == _pod(worker)["imagePullSecrets"] == secrets
+
+
+def test_where_no_secret_is_named_nothing_is_said_of_any() -> None:
+    """Else an operator that knows of them would take pods of an older one for drifted."""
+    relay = _relay(changed(RELAY, {"template.imagePullSecrets": []}))
+    assert "imagePullSecrets" not in _pod(relay)
+    assert deployment(relay) == deployment(_relay(RELAY))
+
+
 def test_resources_are_requested_where_the_user_says_nothing() -> None:
     assert _container(_relay(RELAY))["resources"] == {"requests": {"cpu": "50m", "memory": "96Mi"}}
     given = {"limits": {"memory": "1Gi"}}

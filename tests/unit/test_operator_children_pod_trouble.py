@@ -33,13 +33,15 @@ _UNSCHEDULABLE = {
     "message": "0/3 nodes are available: 3 Insufficient cpu.",
 }
 
+_NO_PYTHON = 'exec: "python": executable file not found in $PATH: unknown'
+
 _TROUBLES = [
     (
         "an image that cannot be pulled",
         _pod(_waiting("ErrImagePull", "relay:1: not found")),
         "ImagePullBackOff",
         "pod shop-relay-x container relay cannot get its image 'relay:1': relay:1: not found; "
-        "correct the image's name, or give the pods' ServiceAccount a pull secret for its registry",
+        "correct the image's name, or add a Secret for its registry to the template's imagePullSecrets",
     ),
     ("and its back-off", _pod(_waiting("ImagePullBackOff", "Back-off")), "ImagePullBackOff", "Back-off"),
     ("a bad name", _pod(_waiting("InvalidImageName", "bad")), "InvalidImageName", "correct the image's name"),
@@ -91,6 +93,20 @@ _TROUBLES = [
         _pod(_waiting("RunContainerError", 'exec: "python": not here')),
         "RunContainerError",
         "correct the image or the template",
+    ),
+    (
+        "no such program, once it was tried",
+        _pod(_waiting("CrashLoopBackOff", lastState=_ended(128, _NO_PYTHON, "StartError"))),
+        "RunContainerError",
+        f"cannot be started: {_NO_PYTHON}; correct the image's name, or build it FROM the image of",
+    ),
+    (
+        "a line of a log, without its time",
+        _pod(
+            _container(state=_ended(1, "2026-11-16T14:11:58.264Z ERROR outbox.worker shop:x: there is no x"))
+        ),
+        "CrashLoop",
+        f"ended with exit code 1: shop:x: there is no x; {_LOGS}",
     ),
     (
         "no room",

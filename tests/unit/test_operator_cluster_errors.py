@@ -66,6 +66,19 @@ def _body(message: str, reason: str = "", fields: tuple[str, ...] = ()) -> bytes
             "Deployment shop/a: the operator may not patch deployments.apps in all namespaces; "
             "add that to its ClusterRole",
         ),
+        (
+            500,
+            "failed to create typed patch object (shop/a; apps/v1, Kind=Deployment): .spec.replica: field "
+            "not declared in schema",
+            RefusedError,
+            "Deployment shop/a: .spec.replica: field not declared in schema",
+        ),
+        (
+            500,
+            "etcdserver: no leader",
+            BusyError,
+            "Deployment shop/a: the API server answers 500; etcdserver: no leader",
+        ),
         (403, "exceeded quota: small", RefusedError, "Deployment shop/a: exceeded quota: small"),
     ],
 )

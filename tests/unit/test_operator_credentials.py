@@ -41,12 +41,12 @@ def access(**changes: Any) -> BrokerAccess:
         "vhost": "/",
         "username": "app",
         "password": SECRET,
-        "management_url": "http://rabbit:15672",
+        "management_url": "http://rabbit.shop.svc:15672",
     }
     return BrokerAccess(**{**plain, **changes})
 
 
-ENCRYPTED = {"port": 5671, "tls": True, "management_url": "https://rabbit:15671"}
+ENCRYPTED = {"port": 5671, "tls": True, "management_url": "https://rabbit.shop.svc:15671"}
 
 CLUSTER_OPERATOR = data(
     host="rabbit.mq.svc",

@@ -124,6 +124,8 @@ def _unreachable(error: BaseException, seconds: float, access: BrokerAccess) -> 
             cure = "put a PEM certificate into the Secret of spec.broker.caSecretRef"
         case aiohttp.InvalidURL():
             cure = "set spec.broker.managementUrl to an address such as http://rabbitmq:15672"
+        case aiohttp.ClientConnectorDNSError():
+            cure = "correct the host in the Secret, or set spec.broker.managementUrl"
         case _:
             cure = "see that it runs with its management plugin enabled, or set spec.broker.managementUrl"
     message = f"{access.management_url} cannot be reached: {_words(error, seconds)}; {cure}"

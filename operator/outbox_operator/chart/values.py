@@ -184,7 +184,9 @@ class Values(Group):
     image: OperatorImage = OperatorImage()
     """The operator's image."""
     image_pull_secrets: list[LocalReference] = []
-    """Secrets with which the operator's image is pulled: `[{name: registry}]`."""
+    """Secrets of the release's namespace with which the operator's image is pulled: `[{name: registry}]`. The
+    pods of relays and workers have those of their own namespace that `template.imagePullSecrets` of their
+    resource names."""
     relay: Relay = Relay()
     """What relays have in common."""
     replicas: Annotated[int, Field(ge=0)] = 2

@@ -12,6 +12,7 @@ from outbox_operator.children import quantities
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "containers": ("name",),
     "env": ("name",),
+    "imagePullSecrets": ("name",),
     "volumes": ("name",),
     "volumeMounts": ("mountPath",),
     "ports": ("containerPort", "protocol"),

@@ -56,6 +56,7 @@ def _pod(workload: Workload) -> Manifest:
         "topologySpreadConstraints": _spread(workload),
         "priorityClassName": template.priority_class_name,
         "serviceAccountName": template.service_account_name,
+        "imagePullSecrets": [secret.manifest() for secret in template.image_pull_secrets],
         "volumes": _volumes(workload),
     }
     return {

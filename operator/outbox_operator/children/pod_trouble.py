@@ -1,5 +1,6 @@
 """What is wrong with pods that do not come up, in a sentence that says what to do."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,6 +22,11 @@ _IMAGE_PROBLEMS = {
     "SignatureValidationFailed": "SignatureValidationFailed",
 }
 _START_PROBLEMS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_NEVER_STARTED = ("StartError", "ContainerCannotRun")
+"""How a container ended whose program could not be run: it is in RunContainerError by turns."""
+_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z (?:ERROR|CRITICAL) \S+ (?=\S)")
+"""What is before the words of a line that one of our programs logged; the time would change the finding each
+time the container is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ def _of_container(pod: Manifest, container: Manifest) -> PodTrouble | None:
     reason, words = waiting.get("reason", ""), waiting.get("message", "")
     if reason in _IMAGE_PROBLEMS:
         what = f"cannot get its image {container.get('image', '')!r}"
-        cure = "correct the image's name, or give the pods' ServiceAccount a pull secret for its registry"
+        cure = "correct the image's name, or add a Secret for its registry to the template's imagePullSecrets"
         return _trouble(pod, name, _IMAGE_PROBLEMS[reason], what=what, words=words, cure=cure)
     if reason in _START_PROBLEMS:
         return _trouble(pod, name, reason, what="cannot be started", words=words, cure=_start_cure(words))
@@ -122,6 +128,10 @@ def _crash(pod: Manifest, container: str, ended: Manifest) -> PodTrouble:
         what, words = "was killed for its use of memory", "more than its limit"
         cure = "raise resources.limits.memory of the template"
         return _trouble(pod, container, "CrashLoop", what=what, words=words, cure=cure)
+    if ended.get("reason") in _NEVER_STARTED:
+        words = ended.get("message", "")
+        what, cure = "cannot be started", _start_cure(words)
+        return _trouble(pod, container, "RunContainerError", what=what, words=words, cure=cure)
     lines = [line.strip() for line in ended.get("message", "").splitlines() if line.strip()]
     code = ended.get("exitCode")
     what = "keeps ending" if code is None else f"ended with exit code {code}"
@@ -129,13 +139,15 @@ def _crash(pod: Manifest, container: str, ended: Manifest) -> PodTrouble:
         f"see kubectl logs {metadata['name']} --container {container} --previous "
         f"--namespace {metadata['namespace']}"
     )
-    words = lines[-1] if lines else ""
+    words = _LOG_LINE.sub("", lines[-1], count=1) if lines else ""
     return _trouble(pod, container, "CrashLoop", what=what, words=words, cure=cure)
 
 
 def _start_cure(words: str) -> str:
     if "non-numeric user" in words or "runAsNonRoot" in words or "run as root" in words:
         return "give the image a numeric USER other than 0, such as USER 1000"
+    if "executable file not found" in words or "no such file or directory" in words:
+        return "correct the image's name, or build it FROM the image of the relay or worker"
     if "not found" in words or "find key" in words:
         return "make it, or correct its name in the template"
     return "correct the image or the template"

@@ -126,10 +126,15 @@ class Cluster:
     async def apply(self, manifest: Manifest, *, force: bool, manager: str = MANAGER) -> Manifest:
         """Make it so, as far as the manifest says, by server-side apply.
 
-        Without `force`, a field that another manager has with another value makes a `ConflictError`.
+        Without `force`, a field that another manager has with another value makes a `ConflictError`. A field
+        that the kind does not have makes a `RefusedError`.
         """
         target = _Target.of(manifest)
-        query = {"fieldManager": manager, "force": "true" if force else "false"}
+        query = {
+            "fieldManager": manager,
+            "force": "true" if force else "false",
+            "fieldValidation": "Strict",
+        }
         request = Request("PATCH", target.path, query, manifest, _APPLY)
         return await self._send("apply", target, request, self._fence)
 

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout
 from kubernetes.aio.client.api_client import ApiClient
@@ -84,6 +85,9 @@ class Connection:
     def __init__(self, configuration: Configuration) -> None:
         # Each Secret that is watched holds one: it is the callers who limit how much they do at once.
         configuration.connection_pool_maxsize = 0
+        # Asked once: aiohttp would look into the environment and into ~/.netrc at each call, in a thread.
+        configuration.proxy = configuration.proxy or _proxy_to(configuration.host)
+        configuration.client_session_kwargs = {"trust_env": False}
         self._configuration = configuration
         # Most of it has no types.
         self._api: Any = ApiClient(configuration)
@@ -164,6 +168,14 @@ class Connection:
 
     async def _authorise(self, headers: dict[str, str]) -> None:
         await self._api.update_params_for_auth(headers, [], [_AUTH], "", "", None)
+
+
+def _proxy_to(server: str) -> str | None:
+    """The proxy that the environment has for it."""
+    parts = urlsplit(server)
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def _abort(response: ClientResponse) -> None:

@@ -11,6 +11,7 @@ _LACKING = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
 )
+_MISSHAPEN = re.compile(r"failed to create typed patch object \([^)]*\): (?P<complaint>.+)", re.DOTALL)
 
 
 class ClusterError(Exception):
@@ -86,6 +87,10 @@ def refusal(status: int, body: bytes, what: str, kind: Kind | None) -> ClusterEr
     """The error that an answer with this status means; `what` names the object."""
     answer = _status(body)
     words = _reason(answer) if kind is SECRET else _words(answer)
+    if misshapen := _MISSHAPEN.match(words):
+        # A field that it does not know in what is applied is an internal error (500) to the API server, and
+        # no better the next time.
+        return RefusedError(f"{what}: {misshapen['complaint']}")
     match status:
         case HTTPStatus.FORBIDDEN:
             return _forbidden(what, str(answer.get("message", "")), words)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from outbox_operator.database import look
 from outbox_operator.database_view import DatabaseView
 from outbox_operator.resources import OutboxRelay
+from outbox_operator.service_hosts import seen_from_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Databases:
         known = self._sights.get(path)
         if known and known.asked == asked and time.monotonic() - known.at < self._interval_seconds:
             return known.view
-        view = await look(url, database)
+        view = await look(seen_from_elsewhere(url, relay.metadata.namespace), database)
         self._sights[path] = _Sight(asked, time.monotonic(), view)
         return view
 

@@ -44,7 +44,8 @@ class Database(Part):
 
     secret_ref: SecretRef
     """The Secret with the credentials: a key `uri` (postgresql://user:password@host:port/database), or the
-    keys `host`, `port`, `username`, `password` and `database`."""
+    keys `host`, `port`, `username`, `password` and `database`. A host of one word is a Service in this
+    namespace."""
     table: Annotated[str, Field(min_length=1, max_length=133), _A_TABLE] = DEFAULT_TABLE
     """The outbox table, with its schema where that is not on the search path: shop.outbox_table."""
     channel: Annotated[str, Field(min_length=1, max_length=63), bytes_at_most(63)] = DEFAULT_CHANNEL
@@ -58,7 +59,8 @@ class Broker(Part):
 
     secret_ref: SecretRef
     """The Secret with the credentials: a key `uri` (amqp://user:password@host:port/vhost), or the keys of a
-    default-user Secret of the RabbitMQ Cluster Operator (`host`, `port`, `username`, `password`)."""
+    default-user Secret of the RabbitMQ Cluster Operator (`host`, `port`, `username`, `password`). A host of
+    one word is a Service in this namespace."""
     vhost: Annotated[str, Field(min_length=1, max_length=255), bytes_at_most(255)] | None = None
     """The virtual host, where it is not the one in the Secret."""
     management_url: Annotated[str, Field(max_length=2048), _A_MANAGEMENT_URL] | None = None

@@ -5,6 +5,8 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Field, WithJsonSchema
 
 from outbox_operator.resources.part import Part
+from outbox_operator.resources.references import SecretRef
+from outbox_operator.resources.rules import ListType
 
 # The types of Kubernetes itself are not repeated: the API server checks them when the Deployment is applied.
 _ANY_OBJECT: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -51,6 +53,11 @@ class Template(Part):
     service_account_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """The ServiceAccount of the pods, for its pull secrets or for a cloud's identity; the namespace's default
     where it is left out. Its token is not mounted."""
+    image_pull_secrets: Annotated[
+        tuple[SecretRef, ...], Field(max_length=32), ListType("map", keys=("name",))
+    ] = ()
+    """Secrets in this namespace with which nodes pull the image; those of the ServiceAccount where there are
+    none."""
     volumes: Annotated[tuple[Object, ...], WithJsonSchema(_keyed_by("name"))] = ()
     """Volumes of the pods (core/v1 Volume), beside the operator's own."""
     volume_mounts: Annotated[tuple[Object, ...], WithJsonSchema(_keyed_by("mountPath"))] = ()

@@ -1,0 +1,24 @@
+"""The hosts that a Secret names, as the operator reaches them from a namespace of its own. Pure."""
+
+from urllib.parse import urlsplit, urlunsplit
+
+
+def seen_from_elsewhere(url: str, namespace: str) -> str:
+    """The URL with each host that has a single word for its name as the Service of that name in `namespace`.
+
+    That is what such a name means to the pods there; to the operator it would be a Service of its own
+    namespace. What is no Service has a name with dots in it, or one that ends with one.
+    """
+    parts = urlsplit(url)
+    if not parts.netloc:
+        return url
+    login, at, address = parts.netloc.rpartition("@")
+    hosts = ",".join(_qualified(host, namespace) for host in address.split(","))
+    return urlunsplit(parts._replace(netloc=f"{login}{at}{hosts}"))
+
+
+def _qualified(address: str, namespace: str) -> str:
+    name, colon, port = address.partition(":")
+    # Neither an address, nor a socket's percent-encoded path, nor this machine.
+    is_service = name and name != "localhost" and not any(sign in name for sign in ".[%")
+    return f"{name}.{namespace}.svc{colon}{port}" if is_service else address

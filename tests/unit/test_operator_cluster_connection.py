@@ -1,0 +1,40 @@
+"""The way to the API server, before anything is asked."""
+
+import pytest
+from kubernetes.aio.client import Configuration
+
+from outbox_operator.cluster.connection import Connection
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({}, None),
+        ({"https_proxy": "http://proxy.example:3128"}, "http://proxy.example:3128"),
+        ({"http_proxy": "http://proxy.example:3128"}, None),
+        ({"https_proxy": "http://proxy.example:3128", "no_proxy": "cluster.example"}, None),
+    ],
+)
+async def test_the_proxy_of_the_environment_is_used_where_it_is_for_the_api_server(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    connection = Connection(Configuration(host="https://cluster.example:6443"))
+    try:
+        assert (await connection.credentials()).proxy == proxy
+    finally:
+        await connection.close()
+
+
+async def test_the_proxy_of_a_kubeconfig_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    configuration = Configuration(host="https://cluster.example:6443", proxy="http://other.example:3128")
+    connection = Connection(configuration)
+    try:
+        assert (await connection.credentials()).proxy == "http://other.example:3128"
+    finally:
+        await connection.close()
