@@ -52,6 +52,7 @@ class Operator:
     def __init__(self, settings: Settings, connection: Connection, fence: Fence, metrics: Metrics) -> None:
         self._connection = connection
         cluster = Cluster(connection, on_call=metrics.count_api_call, fence=fence)
+        queue: WorkQueue[Key] = WorkQueue()
         self.world = World(
             settings=settings,
             store=Store(),
@@ -63,8 +64,8 @@ class Operator:
                 drift_seconds=settings.drift_seconds,
             ),
             secrets=SecretWatch(cluster, self._on_secret),
-            events=Recorder(cluster),
-            queue=WorkQueue(),
+            events=Recorder(cluster, is_busy=lambda: queue.depth > 0),
+            queue=queue,
             metrics=metrics,
             fence=fence,
         )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -23,13 +24,15 @@ class Kubectl:
     program: Path
     kubeconfig: Path
 
-    def __call__(self, *arguments: str, text: str = "") -> str:
+    def __call__(self, *arguments: str, text: str = "", seconds: float = _COMMAND_SECONDS) -> str:
         """What it prints; where it fails, so does the test, with its words."""
-        done = self.attempt(*arguments, text=text)
+        done = self.attempt(*arguments, text=text, seconds=seconds)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)} failed:\n{done.stderr or done.stdout}"
         return done.stdout
 
-    def attempt(self, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    def attempt(
+        self, *arguments: str, text: str = "", seconds: float = _COMMAND_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
         """Run it with `text` as its input, whatever comes of it."""
         inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         return subprocess.run(
@@ -38,7 +41,7 @@ class Kubectl:
             input=text,
             capture_output=True,
             text=True,
-            timeout=_COMMAND_SECONDS,
+            timeout=seconds,
             check=False,
         )
 
@@ -50,6 +53,20 @@ class Kubectl:
     def apply(self, *manifests: Manifest) -> None:
         items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
         self("apply", "--filename=-", text=json.dumps(items))
+
+
+def rows(shown: str) -> dict[str, dict[str, str]]:
+    """The lines that `kubectl get` shows, of one table or several, by their NAME: the cells by heading."""
+    found: dict[str, dict[str, str]] = {}
+    starts: dict[str, int] = {}
+    for line in shown.splitlines():
+        if line.startswith("NAME "):
+            starts = {heading[0]: heading.start() for heading in re.finditer(r"\S+", line)}
+        elif line.strip():
+            ends = [*list(starts.values())[1:], None]
+            cells = [line[start:end].strip() for start, end in zip(starts.values(), ends, strict=True)]
+            found[cells[0]] = dict(zip(starts, cells, strict=True))
+    return found
 
 
 def until(what: str, holds: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> None:

@@ -321,6 +321,31 @@ async def test_events_are_written_one_after_the_other_while_nobody_waits(
     assert reasons() == ["Unreachable", "Ready"]
 
 
+async def test_events_wait_while_there_is_something_better_to_do(
+    api: Api, cluster: Cluster, namespace: str
+) -> None:
+    relay = _relay(api, namespace)
+    about = Reference.to(RELAY, Metadata.model_validate(relay["metadata"]))
+    work = [1, 2, 3]
+    seen_at_work: list[int] = []
+
+    def is_busy() -> bool:
+        """Some work is done at each look; how many Events were there until then is noted."""
+        seen_at_work.append(len(api.request("GET", f"/api/v1/namespaces/{namespace}/events")["items"]))
+        return bool(work and work.pop())
+
+    recorder = Recorder(cluster, is_busy)
+    recorder.add(about, "Normal", "Ready", "all is well")
+    writing = asyncio.create_task(recorder.run())
+    await until(
+        "it is written",
+        lambda: api.request("GET", f"/api/v1/namespaces/{namespace}/events")["items"],
+    )
+    writing.cancel()
+    await asyncio.wait([writing])
+    assert seen_at_work == [0, 0, 0, 0]
+
+
 async def test_an_event_that_cannot_be_written_harms_nobody(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -15,6 +17,8 @@ from outbox_operator.resources.metadata import Metadata
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
 _MOST_WAITING = 5000
+_PATIENCE_SECONDS = 5.0
+_POLL_SECONDS = 0.05
 _MOST_BYTES = 1024
 _MOST_OF_A_NAME = 200
 
@@ -45,21 +49,27 @@ class Reference:
 class Recorder:
     """Writes Events one after the other, beside everything else: nobody waits for an Event."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, is_busy: Callable[[], bool] = lambda: False) -> None:
+        """While `is_busy`, Events wait for a few seconds: what they tell of has been written already."""
         self._cluster = cluster
-        self._waiting: asyncio.Queue[Manifest] = asyncio.Queue(_MOST_WAITING)
+        self._is_busy = is_busy
+        self._waiting: asyncio.Queue[tuple[float, Manifest]] = asyncio.Queue(_MOST_WAITING)
 
     def add(self, about: Reference, event_type: EventType, reason: str, message: str) -> None:
         """Have it written before long."""
+        made = manifest(about, event_type, reason, message, datetime.now(UTC))
         try:
-            self._waiting.put_nowait(manifest(about, event_type, reason, message, datetime.now(UTC)))
+            self._waiting.put_nowait((time.monotonic(), made))
         except asyncio.QueueFull:
             event(_log, logging.WARNING, "event not written", reason=reason, cause="too many wait")
 
     async def run(self) -> None:
         """Write what comes, until cancelled."""
         while True:
-            await _write(self._cluster, await self._waiting.get())
+            since, made = await self._waiting.get()
+            while self._is_busy() and time.monotonic() - since < _PATIENCE_SECONDS:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SECONDS)
+            await _write(self._cluster, made)
 
 
 async def record(
@@ -88,7 +98,7 @@ def manifest(
     now: datetime,
 ) -> Manifest:
     """The Event, as the API server takes it."""
-    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
@@ -107,8 +117,8 @@ def manifest(
         "source": {"component": MANAGER},
         "reportingComponent": MANAGER,
         "reportingInstance": MANAGER,
-        "firstTimestamp": time,
-        "lastTimestamp": time,
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
         "count": 1,
     }
 
