@@ -22,6 +22,10 @@ _SETTLING_SECONDS = 35.0
 """Longer than a drift check: what is left to be done is done by then."""
 
 
+_WARMING = 3
+"""Tenths of the rounds that come before the first look at the memory."""
+
+
 @dataclass(frozen=True)
 class Minute:
     """What happens in a minute."""
@@ -93,13 +97,15 @@ async def lives(site: Site, watch: Watch, operator: OperatorProcess, rounds: int
     """Listeners that come and go with their queues, each of a name that was never there before."""
     progress(f"{rounds:,} listeners created and deleted")
     together = max(rounds // 10, 10)
-    # Before the first look: what is allocated once is there by then.
-    await _come_and_go(site, watch, range(together))
+    # Before the first look: what is allocated once, and what is kept for a while, is there by then.
+    warm = _WARMING * together
+    for first in range(0, warm, together):
+        await _come_and_go(site, watch, range(first, first + together))
     await asyncio.sleep(_SETTLING_SECONDS)
     seen = [(0.0, operator.megabytes)]
-    for first in range(together, together + rounds, together):
+    for first in range(warm, warm + rounds, together):
         await _come_and_go(site, watch, range(first, first + together))
-        seen.append((float(first), operator.megabytes))
+        seen.append((float(first + together - warm), operator.megabytes))
     await asyncio.sleep(_SETTLING_SECONDS)
     early, last = seen[0][1], operator.megabytes
     growth = last / early
