@@ -1,0 +1,44 @@
+"""The `outbox` command: its groups, and how it begins."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from outbox_cli.commands import dlq, messages, schema
+from outbox_core import logs
+
+app = typer.Typer(
+    name="outbox",
+    help="Look after a transactional outbox: its table in Postgres, and its dead letters in RabbitMQ.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+app.add_typer(schema.app, name="schema")
+app.add_typer(messages.app, name="messages")
+app.add_typer(dlq.app, name="dlq")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"outbox {version('outbox-operator')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _outbox(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and leave.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """What every command has in common."""
+
+
+def main() -> None:
+    """Run the command that the arguments ask for, and leave with its exit code."""
+    # What the core logs of a lost connection is said once more, with the cure, by the command itself.
+    logs.configure("ERROR")
+    app(prog_name="outbox")

@@ -1,0 +1,288 @@
+"""`outbox messages`: what is in the table."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, TypeAlias, assert_never
+
+import typer
+
+from outbox.table import DEFAULT_TABLE
+from outbox_cli import bodies, screen
+from outbox_cli.commands.options import (
+    DatabaseUrl,
+    DryRun,
+    NewerThan,
+    OlderThan,
+    Output,
+    TableOption,
+    Yes,
+    agree,
+    database_url,
+    plural,
+    table_name,
+)
+from outbox_cli.failures import CommandError, fail, run
+from outbox_cli.message_query import Query, State
+from outbox_cli.messages import MessageLine, Messages, Retried, StoredMessage, connected
+from outbox_cli.screen import Format
+
+app = typer.Typer(
+    help="The messages in the table: pending, delayed, parked or sent.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_LIST_LIMIT = 50
+
+RoutingKey: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--routing-key", "-k", metavar="PATTERN", help="As in a binding: * is a word, # any number of words."
+    ),
+]
+States: TypeAlias = Annotated[
+    list[State] | None, typer.Option("--state", "-s", help="In this state; may be given several times.")
+]
+Ids: TypeAlias = Annotated[list[int] | None, typer.Argument(metavar="ID", help="Rows of the table.")]
+Limit: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")]
+
+
+@app.command("list")
+def list_messages(
+    *,
+    url: DatabaseUrl = None,
+    table: TableOption = DEFAULT_TABLE,
+    state: States = None,
+    routing_key: RoutingKey = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = _LIST_LIMIT,
+    output: Output = Format.TABLE,
+) -> None:
+    """List messages, the oldest first; without --state all that are not sent."""
+    query = _query(
+        state, Query().states, routing_key=routing_key, older_than=older_than, newer_than=newer_than
+    )
+
+    async def read() -> list[MessageLine]:
+        name = table_name(table)
+        async with connected(database_url(url)) as connection:
+            return await Messages(connection, name).some(query, limit + 1)
+
+    lines = run(read())
+    if output is Format.JSON:
+        screen.show_json([asdict(line) for line in lines[:limit]])
+        return
+    if not lines:
+        screen.say("no such messages")
+        return
+    screen.show_table(("ID", "STATE", "ROUTING KEY", "AGE", "ATTEMPTS", "DETAIL"), map(_cells, lines[:limit]))
+    if len(lines) > limit:
+        screen.say(f"… and more: --limit {limit * 10}, or narrow it down")
+
+
+@app.command()
+def show(
+    number: Annotated[int, typer.Argument(metavar="ID", help="The row of the table.")],
+    url: DatabaseUrl = None,
+    table: TableOption = DEFAULT_TABLE,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show everything about one message."""
+
+    async def read() -> StoredMessage:
+        name = table_name(table)
+        async with connected(database_url(url)) as connection:
+            found = await Messages(connection, name).one(number)
+        if found is None:
+            raise CommandError(
+                f"table {name.sql} has no message {number}; it may have been sent and deleted since: "
+                "see `outbox messages list`"
+            )
+        return found
+
+    message = run(read())
+    if output is Format.JSON:
+        screen.show_json(_json(message))
+    else:
+        screen.show_fields(_fields(message))
+
+
+@app.command()
+def retry(
+    ids: Ids = None,
+    *,
+    url: DatabaseUrl = None,
+    table: TableOption = DEFAULT_TABLE,
+    routing_key: RoutingKey = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Have the relay send parked messages again: those named, those that fit, or all of them.
+
+    Their attempts count from zero, and the relay is woken up.
+    """
+    query = _query(
+        None,
+        (State.PARKED,),
+        ids=tuple(ids or ()),
+        routing_key=routing_key,
+        older_than=older_than,
+        newer_than=newer_than,
+    )
+    quiet = output is Format.JSON
+
+    async def work() -> tuple[int, Retried]:
+        name = table_name(table)
+        async with connected(database_url(url)) as connection:
+            messages = Messages(connection, name)
+            meant = _at_most(await messages.count(query), limit)
+            if dry_run:
+                return meant, Retried(0)
+            with screen.progress("sending again", meant, quiet=quiet) as advance:
+                return meant, await messages.retry(query, limit, advance)
+
+    meant, retried = run(work())
+    if quiet:
+        screen.show_json(
+            {"matched": meant, "retried": retried.count, "held_by_timers": retried.held_by_timers}
+        )
+    elif dry_run:
+        screen.say(f"{plural(meant, 'parked message')} would be sent again")
+    else:
+        screen.say(f"{plural(retried.count, 'message')} will be sent again")
+    _tell_missing(ids, meant, "is parked")
+    if retried.held_by_timers:
+        rows = ", ".join(map(str, retried.held_by_timers))
+        fail(f"left as they are, since their timers have been set anew and are pending: {rows}; purge them")
+
+
+@app.command()
+def purge(
+    ids: Ids = None,
+    *,
+    url: DatabaseUrl = None,
+    table: TableOption = DEFAULT_TABLE,
+    state: States = None,
+    routing_key: RoutingKey = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete messages, after a question: parked ones, unless --state says otherwise."""
+    query = _query(
+        state,
+        (State.PARKED,),
+        ids=tuple(ids or ()),
+        routing_key=routing_key,
+        older_than=older_than,
+        newer_than=newer_than,
+    )
+    quiet = output is Format.JSON
+
+    async def count() -> int:
+        name = table_name(table)
+        async with connected(database_url(url)) as connection:
+            return _at_most(await Messages(connection, name).count(query), limit)
+
+    async def delete() -> int:
+        name = table_name(table)
+        async with connected(database_url(url)) as connection:
+            with screen.progress("deleting", meant, quiet=quiet) as advance:
+                return await Messages(connection, name).purge(query, limit, advance)
+
+    meant, deleted = run(count()), 0
+    kinds = " or ".join(query.states)
+    if meant and not dry_run:
+        lost = "" if State.PARKED in query.states or State.SENT in query.states else ", which nobody has got"
+        agree(f"Delete {plural(meant, f'{kinds} message')}{lost}?", yes=yes)
+        deleted = run(delete())
+    if quiet:
+        screen.show_json({"matched": meant, "deleted": deleted})
+    elif dry_run:
+        screen.say(f"{plural(meant, f'{kinds} message')} would be deleted")
+    else:
+        screen.say(f"{plural(deleted, 'message')} deleted")
+    _tell_missing(ids, meant, f"is {kinds}")
+
+
+def _query(
+    states: Sequence[State] | None,
+    default: tuple[State, ...],
+    **others: Any,
+) -> Query:
+    return Query(tuple(dict.fromkeys(states)) if states else default, **others)
+
+
+def _at_most(count: int, limit: int | None) -> int:
+    return count if limit is None else min(count, limit)
+
+
+def _tell_missing(ids: Sequence[int] | None, meant: int, what: str) -> None:
+    if ids and meant < len(set(ids)):
+        fail(f"only {meant} of the {len(set(ids))} rows that were named {what}; see `outbox messages show`")
+
+
+def _cells(line: MessageLine) -> tuple[object, ...]:
+    age = screen.age(line.age_seconds)
+    return line.id, line.state, line.routing_key, age, line.attempts, _detail(line)
+
+
+def _detail(line: MessageLine) -> str:
+    match line.state:
+        case State.DELAYED:
+            wait = "never" if line.due_seconds == float("inf") else f"in {screen.age(line.due_seconds)}"
+            return f"due {wait}" + (f": {line.last_error}" if line.last_error else "")
+        case State.PENDING | State.PARKED:
+            return line.last_error or ""
+        case State.SENT:
+            return ""
+        case _:
+            assert_never(line.state)
+
+
+def _fields(message: StoredMessage) -> dict[str, object]:
+    line = message.line
+    return {
+        "id": line.id,
+        "state": line.state,
+        "routing key": line.routing_key,
+        "message id": message.message_id,
+        "emitted": screen.moment(message.created_at),
+        "due": screen.moment(message.send_after),
+        "sent": screen.moment(message.sent_at),
+        "parked": screen.moment(message.parked_at),
+        "expiration": message.expiration,
+        "ordering key": message.ordering_key,
+        "timer": message.timer_id,
+        "attempts": line.attempts,
+        "last error": line.last_error,
+        "content type": message.content_type or "application/json",
+        "tracking ids": ", ".join(map(str, message.tracking_ids or ())),
+        **{f"header {name}": value for name, value in (message.headers or {}).items()},
+        "body": bodies.readable(message.body),
+    }
+
+
+def _json(message: StoredMessage) -> dict[str, object]:
+    return {
+        **asdict(message.line),
+        "message_id": message.message_id,
+        "created_at": message.created_at,
+        "send_after": message.send_after,
+        "sent_at": message.sent_at,
+        "parked_at": message.parked_at,
+        "expiration_seconds": None if message.expiration is None else message.expiration.total_seconds(),
+        "ordering_key": message.ordering_key,
+        "timer_id": message.timer_id,
+        "content_type": message.content_type,
+        "tracking_ids": message.tracking_ids,
+        "headers": message.headers,
+        "body": bodies.as_json(message.body),
+    }

@@ -1,0 +1,114 @@
+"""`outbox schema`: the table, for people who own their migrations."""
+
+from typing import Annotated
+
+import typer
+
+from outbox import schema
+from outbox.schema import DEFAULT_CHANNEL, Problem
+from outbox.table import DEFAULT_TABLE, TableName
+from outbox_cli import screen
+from outbox_cli.commands.options import Channel, DatabaseUrl, Output, TableOption, database_url, table_name
+from outbox_cli.failures import in_our_words, run
+from outbox_cli.messages import connected
+from outbox_cli.screen import Format
+
+app = typer.Typer(
+    help="The outbox table: its SQL, made, checked or brought to the present.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@app.command("print")
+def print_sql(
+    table: TableOption = DEFAULT_TABLE,
+    channel: Channel = DEFAULT_CHANNEL,
+    upgrade: Annotated[bool, typer.Option("--upgrade", help="For a table that exists already.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print the SQL that makes the table, for a migration."""
+
+    async def made() -> str:
+        name = table_name(table)
+        return schema.upgrade_sql(name, channel) if upgrade else schema.create_sql(name, channel)
+
+    sql = run(made())
+    if output is Format.JSON:
+        screen.show_json({"sql": sql})
+    else:
+        print(sql)
+
+
+@app.command()
+def create(
+    url: DatabaseUrl = None,
+    table: TableOption = DEFAULT_TABLE,
+    channel: Channel = DEFAULT_CHANNEL,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make the table with its indexes and triggers, or what is missing of the last two."""
+
+    async def make() -> TableName:
+        name = table_name(table)
+        async with connected(database_url(url)) as connection, connection.transaction():
+            await schema.create(connection, name, channel)
+        return name
+
+    _done(run(make()), "is there, with its indexes and triggers", output)
+
+
+@app.command()
+def upgrade(
+    url: DatabaseUrl = None,
+    table: TableOption = DEFAULT_TABLE,
+    channel: Channel = DEFAULT_CHANNEL,
+    output: Output = Format.TABLE,
+) -> None:
+    """Bring an older table to the present in place, keeping every row; locks it meanwhile."""
+
+    async def bring() -> TableName:
+        name = table_name(table)
+        async with connected(database_url(url)) as connection, connection.transaction():
+            await schema.upgrade(connection, name, channel)
+        return name
+
+    _done(run(bring()), "is as it should be", output)
+
+
+@app.command()
+def check(
+    url: DatabaseUrl = None,
+    table: TableOption = DEFAULT_TABLE,
+    channel: Channel = DEFAULT_CHANNEL,
+    output: Output = Format.TABLE,
+) -> None:
+    """Tell what is wrong with the table, each with its cure; exit code 1 where something is."""
+
+    async def judge() -> tuple[TableName, list[Problem]]:
+        name = table_name(table)
+        async with connected(database_url(url)) as connection, connection.transaction(readonly=True):
+            return name, await schema.check(connection, name, channel)
+
+    name, problems = run(judge())
+    if output is Format.JSON:
+        screen.show_json(
+            [
+                {"kind": problem.kind, "object": problem.object, "message": in_our_words(problem.message)}
+                for problem in problems
+            ]
+        )
+    elif problems:
+        for problem in problems:
+            screen.say(in_our_words(problem.message))
+    else:
+        screen.say(f"table {name.sql} is as it should be")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _done(name: TableName, text: str, output: Format) -> None:
+    if output is Format.JSON:
+        screen.show_json({"table": name.sql})
+    else:
+        screen.say(f"table {name.sql} {text}")

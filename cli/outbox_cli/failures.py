@@ -1,0 +1,77 @@
+"""What a person has to mend, in one line with the cure, instead of a traceback."""
+
+import sys
+from collections.abc import Coroutine
+from typing import Any, NoReturn, TypeVar
+
+import asyncpg
+import typer
+
+from outbox_core import loop
+from outbox_core.broker_errors import BrokerError
+from outbox_core.database import DatabaseError
+from outbox_core.environment import leaves, one_line
+from outbox_core.logs import mask
+
+T = TypeVar("T")
+
+
+class CommandError(Exception):
+    """Why the command cannot do what it was asked for, and what to do next."""
+
+
+_TOLD = (CommandError, DatabaseError, BrokerError, asyncpg.PostgresError, OSError)
+"""What comes from the outside. Everything else is a fault of ours, and keeps its traceback."""
+
+_IN_OUR_WORDS = {
+    "outbox.schema.create_sql()": "`outbox schema create`",
+    "outbox.schema.upgrade_sql()": "`outbox schema upgrade`",
+}
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` to its end; what a person has to mend is told, and ends the command with exit code 1."""
+    problems: list[BaseException] = []
+    try:
+        return loop.run(work)
+    except* _TOLD as group:
+        problems = leaves(group)
+    # Several tasks may have met the same one.
+    return fail(*dict.fromkeys(map(line_of, problems)))
+
+
+def fail(*lines: str) -> NoReturn:
+    """Tell, and leave with exit code 1."""
+    for line in lines:
+        print(f"outbox: {line}", file=sys.stderr)
+    raise typer.Exit(1)
+
+
+def line_of(problem: BaseException) -> str:
+    """The problem with its cure, on one line and without passwords."""
+    return mask(in_our_words(_with_cure(problem)))
+
+
+def in_our_words(text: str) -> str:
+    """The text with the command to run where the client's library names a function to call."""
+    for function, command in _IN_OUR_WORDS.items():
+        text = text.replace(function, command)
+    return text
+
+
+def _with_cure(problem: BaseException) -> str:
+    text = one_line(problem) or type(problem).__name__
+    match problem:
+        case asyncpg.UndefinedTableError():
+            return f"{text}; run `outbox schema create`, or name the table with --table"
+        case asyncpg.UndefinedColumnError() | asyncpg.UndefinedFunctionError():
+            return f"{text}; run `outbox schema check`, and then `outbox schema upgrade`"
+        case asyncpg.InsufficientPrivilegeError():
+            return f"{text}; grant the user of the database URL this right, or use another user"
+        case asyncpg.PostgresError(hint=str() as hint):
+            # Postgres' own exception shows the hint on a line of its own, with a label.
+            return f"{problem.args[0]}; {hint[0].lower()}{hint[1:].rstrip('.')}"
+        case TimeoutError():
+            return "the server did not answer in time; try again, or look at what keeps it busy"
+        case _:
+            return text

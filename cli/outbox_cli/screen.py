@@ -1,0 +1,135 @@
+"""What people see: tables and fields as plain text, or the same as JSON for programs."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+_WIDE = 1_000_000
+"""Columns of an output that is no terminal: whoever reads it wants the whole text."""
+
+
+class Format(StrEnum):
+    """How to print."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where to print; without colours and line breaks of its own where that is no terminal."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else _WIDE)
+
+
+def show_json(value: object) -> None:
+    """Print a value of dictionaries, lists, dataclasses, moments and texts."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows below their headings."""
+    table = Table(*headings, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*(Text(one_line(str(cell))) for cell in row))
+    with (out := console()).capture() as captured:
+        out.print(table)
+    # Columns are padded, which is of no use after the last one.
+    for line in captured.get().splitlines():
+        out.file.write(line.rstrip() + "\n")
+
+
+def show_fields(fields: Mapping[str, object]) -> None:
+    """Print what is known of one thing; a text of several lines is indented below its name."""
+    present = {name: str(value) for name, value in fields.items() if value not in (None, "")}
+    width = max(map(len, present), default=0) + 2
+    out = console()
+    for name, value in present.items():
+        label = f"{printable(name)}:"
+        if "\n" in value:
+            out.print(Text(label, style="bold"))
+            for line in value.rstrip("\n").split("\n"):
+                out.print(Text(f"  {printable(line)}"), soft_wrap=True)
+        else:
+            out.print(Text.assemble((label.ljust(width), "bold"), printable(value)), soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Print a sentence."""
+    console().print(Text(text), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """The text, with what would move a terminal's cursor or change its colours written out."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
+
+
+def one_line(text: str) -> str:
+    """The text for a cell of a table."""
+    return printable(" ".join(text.split("\n")))
+
+
+@contextmanager
+def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr that is told how many of `total` are done; none where stderr is no terminal."""
+    out = console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=out, transient=True, disable=quiet or not out.is_terminal) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def confirmed(question: str) -> bool | None:
+    """Ask on stderr, and read yes or no; None where nobody is there to answer."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
+        return None
+    return answer.strip().lower() in ("y", "yes")
+
+
+def moment(value: datetime | None) -> str | None:
+    """A moment as text, in UTC."""
+    if value is None:
+        return None
+    # What asyncpg makes of Postgres' infinity has no time zone.
+    if value.tzinfo is None:
+        return "infinity" if value > datetime(5000, 1, 1) else "-infinity"  # noqa: DTZ001
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def age(seconds: float) -> str:
+    """A duration in its largest unit: `45s`, `12m`, `3h`, `5d`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f}{unit}"
+    return f"{max(seconds, 0) // 1:.0f}s"
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, datetime):
+        return moment(value)
+    if isinstance(value, bytes | bytearray):
+        return value.decode(errors="backslashreplace")
+    if hasattr(value, "__dataclass_fields__"):
+        return asdict(value)
+    return str(value)
