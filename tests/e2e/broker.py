@@ -4,12 +4,22 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.shop import Shop
 
 _REMOVAL = (Path(__file__).parent / "removal.py").read_text()
-Binding = tuple[str, str, str]
-"""Of an exchange, to a queue, by a key."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Of an exchange with a queue."""
+
+    exchange: str
+    queue: str
+    key: str
+    arguments: str
+    """In JSON; without them it cannot be removed."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +31,14 @@ class Contents:
     exchanges: dict[str, str]
     """With their types."""
     bindings: frozenset[Binding]
-    """Of exchanges with queues."""
+    """All of them."""
     permissions: dict[str, tuple[str, str, str]]
     """Of users: what they may configure, write and read."""
+
+    def binding_of(self, queue: str) -> Binding:
+        """That of an exchange with a listener's queue."""
+        [found] = (each for each in self.bindings if each.queue == queue)
+        return found
 
     def users_of(self, kind: str, name: str) -> set[str]:
         """The users of the pods of a resource: of a relay or a listener."""
@@ -34,10 +49,11 @@ def contents(shop: Shop) -> Contents:
     """By one look."""
     found = json.loads(shop.rabbitmqctl("export_definitions", "-"))
     return Contents(
-        queues={each["name"]: json.dumps(each["arguments"], sort_keys=True) for each in found["queues"]},
+        queues={each["name"]: _json(each["arguments"]) for each in found["queues"]},
         exchanges={each["name"]: each["type"] for each in found["exchanges"]},
         bindings=frozenset(
-            (each["source"], each["destination"], each["routing_key"]) for each in found["bindings"]
+            Binding(each["source"], each["destination"], each["routing_key"], _json(each["arguments"]))
+            for each in found["bindings"]
         ),
         permissions={
             each["user"]: (each["configure"], each["write"], each["read"]) for each in found["permissions"]
@@ -53,5 +69,10 @@ def remove(
     bindings: Sequence[Binding] = (),
 ) -> None:
     """Take something away, with all that is in it."""
-    unwanted = {"queues": queues, "exchanges": exchanges, "bindings": bindings}
+    keys = [(each.exchange, each.queue, each.key, json.loads(each.arguments)) for each in bindings]
+    unwanted = {"queues": queues, "exchanges": exchanges, "bindings": keys}
     shop.run("removal", [_REMOVAL, json.dumps(unwanted)])
+
+
+def _json(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, sort_keys=True)

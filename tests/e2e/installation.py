@@ -38,7 +38,8 @@ class Installation:
 
     def uninstall(self) -> str:
         """And wait until its pods are gone."""
-        return self.helm.run("uninstall", RELEASE, "--namespace", self.namespace, *_WAIT)
+        where = ("--namespace", self.namespace)
+        return self.helm.run("uninstall", RELEASE, *where, "--cascade=foreground", *_WAIT)
 
     def is_installed(self) -> bool:
         return RELEASE in self.helm.run("list", "--all", "--short", "--namespace", self.namespace).split()

@@ -15,9 +15,9 @@ async def remove(url: str, unwanted: dict[str, Any]) -> None:
     connection = await aio_pika.connect(url, timeout=_SECONDS)
     async with connection:
         channel = await connection.channel()
-        for exchange, queue, key in unwanted.get("bindings", ()):
+        for exchange, queue, key, arguments in unwanted.get("bindings", ()):
             bound = await channel.get_queue(queue, ensure=False)
-            await bound.unbind(exchange, key, timeout=_SECONDS)
+            await bound.unbind(exchange, key, arguments, timeout=_SECONDS)
         for queue in unwanted.get("queues", ()):
             await channel.queue_delete(queue, timeout=_SECONDS)
         for exchange in unwanted.get("exchanges", ()):

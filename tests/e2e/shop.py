@@ -109,7 +109,10 @@ class Shop:
         """The same without the wait; the name of the Job that does it."""
         job = yaml.safe_load((MANIFESTS / "application.yaml").read_text())
         job["metadata"]["name"] = name = f"orders-{first}"
-        [container] = job["spec"]["template"]["spec"]["containers"]
+        pod = job["spec"]["template"]["spec"]
+        # The first process of a container does not hear a signal that it has no answer for.
+        pod["terminationGracePeriodSeconds"] = 1
+        [container] = pod["containers"]
         container["args"] = [
             f"--first={first}",
             f"--orders={count}",
@@ -121,8 +124,7 @@ class Shop:
 
     def stop_orders(self, job: str) -> None:
         """End them in the middle, by force."""
-        self("delete", "job", job, "--wait=false")
-        self("delete", "pods", f"--selector=batch.kubernetes.io/job-name={job}", "--grace-period=1")
+        self("delete", "job", job, "--cascade=foreground")
 
     def wait_for_job(self, name: str, seconds: float = 120) -> str:
         """Wait until a Job is complete; what its pod wrote."""

@@ -43,7 +43,7 @@ def test_what_somebody_removes_from_the_broker_is_back(shop: Shop, whole: Conten
         shop,
         queues=[remind, f"{mail}.dlq", TIER],
         exchanges=[EXCHANGE, f"{EXCHANGE}.dlx"],
-        bindings=[(EXCHANGE, mail, "order.booked")],
+        bindings=[whole.binding_of(mail)],
     )
     [user] = whole.users_of("listener", "charge-card")
     shop.rabbitmqctl("delete_user", user)
@@ -56,9 +56,9 @@ def test_what_somebody_removes_from_the_broker_is_back(shop: Shop, whole: Conten
 def test_a_paused_resource_is_left_alone_until_it_is_not_paused_any_more(shop: Shop, whole: Contents) -> None:
     shop.patch("obl/remind", paused=True)
     until("it is paused", lambda: shop.condition("obl/remind", "Paused").get("status") == "True")
-    lost = (EXCHANGE, shop.queue("remind"), "order.reminder")
-    other = (EXCHANGE, shop.queue("send-mail"), "order.booked")
+    lost, other = (whole.binding_of(shop.queue(name)) for name in ("remind", "send-mail"))
     remove(shop, bindings=[lost, other])
+    assert lost not in contents(shop).bindings
     for deployment in ("remind-worker", "send-mail-worker"):
         shop("scale", "deployment", deployment, "--replicas=0")
 

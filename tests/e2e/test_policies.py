@@ -117,7 +117,7 @@ def test_delete_if_empty_waits_until_nobody_listens_to_a_relay(shop: Shop) -> No
         deletionPolicy="Delete",
     )
     shop("delete", "obr/heard", "--wait=false")
-    words = f'1 queue is still bound to it, such as "{shop.queue("hearer")}"; delete their listeners'
+    words = f'still bound to it, such as "{shop.queue("hearer")}"; delete their listeners'
     until("the deletion waits", lambda: waits_for(shop, "obr/heard", words))
     shop("delete", "obl/hearer", "--wait=false")
     until("both are gone", lambda: is_gone(shop, "obl/hearer") and is_gone(shop, "obr/heard"))

@@ -2,11 +2,14 @@
 
 import json
 import subprocess
+import time
+import urllib.error
 import urllib.request
 import uuid
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,6 +17,7 @@ from outbox_cli.local import Services
 from outbox_cli.local.rabbitmq import RabbitMQServer
 
 _HTTP_SECONDS = 30
+_LISTING_PAUSES = (0.1, 0.3, 1.0)
 _COMMAND_SECONDS = 60
 
 
@@ -28,10 +32,24 @@ def management(services: Services, method: str, path: str, body: Mapping[str, st
         data=None if method == "GET" else json.dumps(dict(body or {})).encode(),
         headers={"Content-Type": "application/json", "Authorization": f"Basic {credentials}"},
     )
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=_HTTP_SECONDS) as response:
-        said = response.read()
+    said = _answer(request)
     return json.loads(said) if said else None
+
+
+def _answer(request: urllib.request.Request) -> bytes:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for pause in _LISTING_PAUSES:
+        try:
+            with opener.open(request, timeout=_HTTP_SECONDS) as response:
+                return bytes(response.read())
+        except urllib.error.HTTPError as error:
+            # RabbitMQ fails to list users of which one goes meanwhile: another test's, for example.
+            if request.method != "GET" or error.code != HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            error.close()
+            time.sleep(pause)
+    with opener.open(request, timeout=_HTTP_SECONDS) as response:
+        return bytes(response.read())
 
 
 def connection_names(services: Services) -> dict[str, str]:

@@ -448,6 +448,35 @@ async def test_listings_that_are_not_rabbitmqs_are_told(access: BrokerAccess) ->
     assert "its listings are not those of RabbitMQ; is it the management API?" in problem.message
 
 
+@pytest.mark.parametrize(("failures", "is_seen"), [(1, True), (3, True), (4, False)])
+async def test_a_listing_that_fails_since_something_in_it_went_is_asked_for_again(
+    access: BrokerAccess, failures: int, is_seen: bool
+) -> None:
+    """RabbitMQ lists the names of users and then looks each up: for one that is gone it answers with 500."""
+    left = failures
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal left
+        while line := await reader.readuntil(b"\r\n\r\n"):
+            body = b'{"tags": "administrator"}' if b"whoami" in line else b"[]"
+            status = b"200 OK"
+            if b"/users " in line and left:
+                left, status = left - 1, b"500 Internal Server Error"
+            writer.write(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
+
+    counter = Counter()
+    async with (
+        serving(serve) as url,
+        Management(replace(access, management_url=url), on_call=counter) as broker,
+    ):
+        if is_seen:
+            assert (await broker.snapshot()).users == {}
+        else:
+            with pytest.raises(ManagementError, match="fails with 500"):
+                await broker.snapshot()
+    assert counter.calls.count(("GET", "500")) == failures
+
+
 async def test_a_server_that_does_not_answer_is_given_up(access: BrokerAccess) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

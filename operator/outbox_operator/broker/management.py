@@ -18,6 +18,8 @@ from outbox_operator.broker.snapshot import Snapshot
 __all__ = ["Management", "ManagementError", "Timeouts"]
 
 _ADMINISTRATOR = "administrator"
+_LISTING_PAUSES = (0.1, 0.3, 1.0)
+"""Before a listing is asked for again that RabbitMQ failed to make, since something in it went meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,16 @@ class Management:
             raise ManagementError(problem) from None
 
     async def _listing(self, call: Call) -> Any:
-        said = (await self._done(call, self._timeouts.listing_seconds)).said
-        if not isinstance(said, list):
+        answer = await self._connection.call(call, self._timeouts.listing_seconds)
+        for pause in _LISTING_PAUSES:
+            if answer.status != HTTPStatus.INTERNAL_SERVER_ERROR:
+                break
+            await asyncio.sleep(pause)
+            answer = await self._connection.call(call, self._timeouts.listing_seconds)
+        self._check(call, answer)
+        if not isinstance(answer.said, list):
             raise ManagementError(answers.something_else(self._access, f"it does not {call.what}"))
-        return said
+        return answer.said
 
     async def _remove_if_empty(self, name: str) -> None:
         """Look, and then delete: RabbitMQ does both in one step for classic queues only."""
@@ -133,8 +141,8 @@ class Management:
         for call in calls.calls_of(RemoveQueue(name, if_empty=not is_quorum), access.vhost):
             await self._done(call)
 
-    async def _done(self, call: Call, seconds: float | None = None) -> Answer:
-        answer = await self._connection.call(call, seconds or self._timeouts.call_seconds)
+    async def _done(self, call: Call) -> Answer:
+        answer = await self._connection.call(call, self._timeouts.call_seconds)
         self._check(call, answer)
         return answer
 
