@@ -10,6 +10,8 @@ from tests.e2e.shop import Shop
 
 PER_SECOND = 50
 """How many orders are begun; half of them are rolled back."""
+SOME = 50
+"""How many orders are booked before something is done, and after it."""
 _MOST = 50_000
 _SETTLED_SECONDS = 180.0
 
@@ -44,9 +46,9 @@ class Ledger:
         return self._ours(self.shop.bookings())
 
     def wait_until_it_goes_on(self) -> None:
-        """Until an order is booked that was not even placed by now."""
-        newest = max(self.orders())
-        until("an order that is placed later is booked", lambda: max(self.bookings()) > newest)
+        """Until some orders are booked that were not even placed by now."""
+        placed = self.orders()
+        until("orders that are placed later are booked", lambda: len(self.bookings() - placed) >= SOME)
 
     def settle(self) -> Account:
         """Wait until all that was placed is handled, however often, and nothing else is."""
@@ -98,7 +100,7 @@ def orders_from(shop: Shop, first: int) -> Iterator[Ledger]:
     try:
         table = "SELECT FROM pg_tables WHERE tablename = 'bookings'"
         until("the shop has made its tables", lambda: shop.rows(table))
-        until("some orders are booked", ledger.bookings)
+        until("some orders are booked", lambda: len(ledger.bookings()) >= SOME)
         yield ledger
     finally:
         shop.stop_orders(job)

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +84,17 @@ class Shop:
         return pods | {f"deployment {each['name']} {each['uid']}": each["generation"] for each in names}
 
     def wait_until_looked_at(self) -> None:
-        """Have an operator look at all relays and listeners, of whatever it has seen before. No pod has a
-        reason to change by that."""
-        resources = self("get", "obr,obl", "--output=name").split()
+        """Have an operator look at all relays and listeners, whatever it has seen of them before. No pod has
+        a reason to change by that."""
         for is_paused in (True, False):
-            for resource in resources:
-                self.patch(resource, paused=is_paused)
-        for resource in resources:
-            until(f"{resource} was looked at", partial(self._is_observed, resource))
+            items = [_paused(each, is_paused) for each in self._resources()]
+            changed = {"apiVersion": "v1", "kind": "List", "items": items}
+            self("replace", "--filename=-", text=json.dumps(changed))
+        until("all relays and listeners were looked at", lambda: all(map(_is_observed, self._resources())))
 
-    def _is_observed(self, resource: str) -> bool:
-        found = self.get(resource)
-        return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
+    def _resources(self) -> list[Manifest]:
+        found: list[Manifest] = self.get("obr,obl")["items"]
+        return found
 
     # The application
 
@@ -210,16 +208,28 @@ class Shop:
         return said
 
 
+def _paused(resource: Manifest, is_paused: bool) -> Manifest:
+    """Without its version: kubectl takes that of the moment, as the operator writes the status meanwhile."""
+    metadata = {name: value for name, value in resource["metadata"].items() if name != "resourceVersion"}
+    return {**resource, "metadata": metadata, "spec": {**resource["spec"], "paused": is_paused}}
+
+
+def _is_observed(resource: Manifest) -> bool:
+    return bool(resource["status"].get("observedGeneration") == resource["metadata"]["generation"])
+
+
 def _restarts(pod: Manifest) -> int:
     return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", ()))
 
 
 @contextmanager
-def open_shop(kubectl: Kubectl, *files: str) -> Iterator[Shop]:
+def open_shop(kubectl: Kubectl, *files: str, **relay: Any) -> Iterator[Shop]:
     """A shop of its own that is ready, in a namespace that enforces restricted pod security; with `files`,
-    no more of it than these."""
+    no more of it than these, and with `relay`, other values in the relay's spec."""
     with fresh_namespace(kubectl, "shop") as namespace:
         shop = Shop(kubectl, namespace)
         shop.apply(*(files or FILES))
+        if relay:
+            shop.patch("obr/shop", **relay)
         shop.wait_until_ready()
         yield shop

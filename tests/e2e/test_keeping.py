@@ -8,6 +8,7 @@ import pytest
 from tests.e2e.broker import Contents, contents, remove
 from tests.e2e.kubectl import until
 from tests.e2e.ledger import Ledger, orders_from
+from tests.e2e.replacement import replaced
 from tests.e2e.shop import Shop
 
 EXCHANGE = "outbox"
@@ -94,13 +95,15 @@ def test_messages_wait_for_workers_that_are_scaled_away(shop: Shop) -> None:
 def test_all_credentials_are_replaced_while_orders_come_in(
     shop: Shop, whole: Contents, progress: Callable[[str], None]
 ) -> None:
+    make_administrators(shop)
     with orders_from(shop, 100_001) as ledger:
-        new_administrator(shop)
+        change_secrets(shop)
         until("relays use the new role of the database", lambda: roles_of_relays(shop) == {"renewed"})
         shop.rabbitmqctl("delete_user", "shop")
         # New users cannot be made but by the new administrator.
-        for kind in ("obr", "obl"):
-            shop("annotate", kind, "--all", "outbox.dev/rotate=once")
+        with replaced(shop, *shop("get", "obr,obl", "--output=name").split()):
+            for kind in ("obr", "obl"):
+                shop("annotate", kind, "--all", "outbox.dev/rotate=once")
         until("all pods have new users, and the old ones are gone", lambda: are_renewed(shop, whole))
         ledger.wait_until_it_goes_on()
     account = ledger.settle()
@@ -109,12 +112,15 @@ def test_all_credentials_are_replaced_while_orders_come_in(
     shop.wait_until_ready()
 
 
-def new_administrator(shop: Shop) -> None:
-    """Of the broker and of the database, in the Secrets that had the old ones."""
+def make_administrators(shop: Shop) -> None:
+    """Other ones, of the broker and of the database."""
     shop.rabbitmqctl("add_user", "renewed", "another-secret")
     shop.rabbitmqctl("set_user_tags", "renewed", "administrator")
     shop.rabbitmqctl("set_permissions", "renewed", ".*", ".*", ".*")
     shop.psql("CREATE ROLE renewed SUPERUSER LOGIN PASSWORD 'another-secret'")
+
+
+def change_secrets(shop: Shop) -> None:
     for name, uri in (
         ("shop-rabbitmq", "amqp://renewed:another-secret@rabbitmq:5672/"),
         ("shop-db", "postgresql://renewed:another-secret@postgres:5432/shop"),

@@ -31,9 +31,7 @@ def node(kubectl: Kubectl, installation: Installation) -> Iterator[Node]:
 @pytest.fixture(scope="module")
 def shop(kubectl: Kubectl, installation: Installation) -> Iterator[Shop]:
     """A shop whose relay keeps what it has sent, so that it can be counted."""
-    with open_shop(kubectl) as opened:
-        with replaced(opened, "obr/shop"):
-            opened.patch("obr/shop", retention={"sent": "1h"})
+    with open_shop(kubectl, retention={"sent": "1h"}) as opened:
         yield opened
 
 

@@ -13,14 +13,18 @@ from tests.e2e.shop import Shop, open_shop
 from tests.images.catalogue import SHOP
 
 ORDERS = 10
-"""How many of the orders that these tests place are committed, each."""
-
-
-@pytest.fixture(scope="module")
-def shop(kubectl: Kubectl, installation: Installation) -> Iterator[Shop]:
-    """A shop to which nobody listens yet."""
-    with open_shop(kubectl, "services.yaml", "secrets.yaml", "relay.yaml") as opened:
-        yield opened
+"""How many orders are placed."""
+LISTENERS: dict[str, Manifest] = {
+    "kept": {},
+    "emptied": {"deletionPolicy": "DeleteIfEmpty"},
+    # With a worker, that fails at each message.
+    "gone": {
+        "deletionPolicy": "Delete",
+        "retryDelays": ["1s"],
+        "handler": "shop.listeners:charge_card",
+        "worker": {"image": SHOP.name},
+    },
+}
 
 
 def make(shop: Shop, kind: str, name: str, **spec: Any) -> None:
@@ -30,10 +34,9 @@ def make(shop: Shop, kind: str, name: str, **spec: Any) -> None:
     shop.wait_until_ready(f"{kind.lower()}/{name}")
 
 
-def make_listener(shop: Shop, name: str, **spec: Any) -> str:
-    """One that hears of all orders; its queue."""
+def make_listener(shop: Shop, name: str, **spec: Any) -> None:
+    """One that hears of all orders."""
     make(shop, "OutboxListener", name, relayRef={"name": "shop"}, bindingKeys=["order.placed"], **spec)
-    return shop.queue(name)
 
 
 def make_relay(shop: Shop, name: str, **spec: Any) -> str:
@@ -47,9 +50,16 @@ def by(secret: str) -> Manifest:
     return {"secretRef": {"name": secret}}
 
 
-def fill(shop: Shop, queue: str, first: int) -> None:
-    shop.place_orders(first, 2 * ORDERS)
-    until(f"{queue} has messages", lambda: shop.queues()[queue] == ORDERS)
+@pytest.fixture(scope="module")
+def shop(kubectl: Kubectl, installation: Installation) -> Iterator[Shop]:
+    """A shop with a listener of each policy, whose messages nobody handles."""
+    with open_shop(kubectl, "services.yaml", "secrets.yaml", "relay.yaml") as opened:
+        for name, spec in LISTENERS.items():
+            make_listener(opened, name, **spec)
+        opened.place_orders(1, 2 * ORDERS)
+        filled = [opened.queue("kept"), opened.queue("emptied"), f"{opened.queue('gone')}.dlq"]
+        until("there are messages", lambda: all(opened.queues()[queue] == ORDERS for queue in filled))
+        yield opened
 
 
 def is_gone(shop: Shop, resource: str) -> bool:
@@ -63,8 +73,7 @@ def waits_for(shop: Shop, resource: str, words: str) -> bool:
 
 
 def test_retain_leaves_the_queue_with_its_messages_for_whoever_comes_next(shop: Shop) -> None:
-    queue = make_listener(shop, "kept")
-    fill(shop, queue, 1)
+    queue = shop.queue("kept")
     shop("delete", "obl/kept")
     assert shop.queues()[queue] == ORDERS
     make_listener(shop, "kept")
@@ -73,8 +82,7 @@ def test_retain_leaves_the_queue_with_its_messages_for_whoever_comes_next(shop: 
 
 
 def test_delete_if_empty_waits_until_the_queue_is(shop: Shop) -> None:
-    queue = make_listener(shop, "emptied", deletionPolicy="DeleteIfEmpty")
-    fill(shop, queue, 1_001)
+    queue = shop.queue("emptied")
     shop("delete", "obl/emptied", "--wait=false")
     words = f'queue "{queue}" has {ORDERS} messages; let workers empty it, purge it, or set the annotation'
     until("the deletion waits", lambda: waits_for(shop, "obl/emptied", words))
@@ -86,12 +94,7 @@ def test_delete_if_empty_waits_until_the_queue_is(shop: Shop) -> None:
 
 
 def test_delete_takes_workers_user_and_queue_with_its_messages(shop: Shop) -> None:
-    # It fails at each message, all of which are then in its queues or on their way.
-    fails = {"handler": "shop.listeners:charge_card", "worker": {"image": SHOP.name}, "retryDelays": ["1s"]}
-    queue = make_listener(shop, "gone", deletionPolicy="Delete", **fails)
-    selector = shop.get("obl/gone")["status"]["selector"]
-    shop.place_orders(2_001, 2 * ORDERS)
-    until("there are dead letters", lambda: shop.queues()[f"{queue}.dlq"] == ORDERS)
+    queue, selector = shop.queue("gone"), shop.get("obl/gone")["status"]["selector"]
     shop("delete", "obl/gone", "--wait=false")
     until("it is gone", lambda: is_gone(shop, "obl/gone"))
     left = contents(shop)
