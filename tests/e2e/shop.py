@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,13 +223,13 @@ def _restarts(pod: Manifest) -> int:
 
 
 @contextmanager
-def open_shop(kubectl: Kubectl, *files: str, **relay: Any) -> Iterator[Shop]:
+def open_shop(kubectl: Kubectl, *files: str, changes: Mapping[str, Manifest] | None = None) -> Iterator[Shop]:
     """A shop of its own that is ready, in a namespace that enforces restricted pod security; with `files`,
-    no more of it than these, and with `relay`, other values in the relay's spec."""
+    no more of it than these, and with `changes`, other values in the spec of a resource, such as obl/book."""
     with fresh_namespace(kubectl, "shop") as namespace:
         shop = Shop(kubectl, namespace)
         shop.apply(*(files or FILES))
-        if relay:
-            shop.patch("obr/shop", **relay)
+        for resource, spec in (changes or {}).items():
+            shop.patch(resource, **spec)
         shop.wait_until_ready()
         yield shop

@@ -30,8 +30,13 @@ def node(kubectl: Kubectl, installation: Installation) -> Iterator[Node]:
 
 @pytest.fixture(scope="module")
 def shop(kubectl: Kubectl, installation: Installation) -> Iterator[Shop]:
-    """A shop whose relay keeps what it has sent, so that it can be counted."""
-    with open_shop(kubectl, retention={"sent": "1h"}) as opened:
+    """A shop whose relay keeps what it has sent, so that it can be counted, and whose mails are tried again
+    for longer than a database is away: the first two attempts fail in any case."""
+    changes: dict[str, Manifest] = {
+        "obr/shop": {"retention": {"sent": "1h"}},
+        "obl/send-mail": {"retryDelays": ["1s", "2s", "5s", "10s", "30s"]},
+    }
+    with open_shop(kubectl, changes=changes) as opened:
         yield opened
 
 
