@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from outbox_operator.conditions import Finding
+from outbox_operator.resources.condition import ConditionStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,8 @@ class DatabaseView:
     """Since when it has been due, by the server's clock; None also where none is."""
     parked: int | None = None
     """Messages that were given up, counted up to 10,000."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was entered, and a relay can work there."""
+        return all(finding.status is ConditionStatus.TRUE for finding in self.findings)

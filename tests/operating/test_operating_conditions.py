@@ -389,6 +389,19 @@ async def test_a_database_that_cannot_be_entered_is_named(
         await site.until_condition(relay)
 
 
+async def test_a_database_that_is_made_later_is_found_by_itself(site: Site) -> None:
+    relay, url = site.relay(), _database_missing(site)
+    site.make_secret("shop-rabbitmq", uri=site.rabbitmq_url)
+    site.make_secret("shop-db", uri=url)
+    site.api.create(relay)
+    name = urlsplit(url).path.removeprefix("/")
+    async with site.operating(drift_seconds=_NEVER):
+        await site.until_condition(relay, "DatabaseReady", "False", "DatabaseMissing")
+        sql(site, f'CREATE DATABASE "{name}"')
+        await site.until_condition(relay)
+    sql(site, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
 # What is written, and when.
 
 

@@ -118,7 +118,7 @@ class Relays:
         self._remember(relay, entry, wanted)
         await self._departures.is_there(key, relay, entry)
         await publish(world, relay, outcome.findings, **_fields(relay, database, outcome))
-        world.queue.add_after(key, world.settings.drift_seconds)
+        world.queue.add_after(key, self._databases.pause_seconds(key.path))
         self._execution.look_again(key, outcome)
         return not outcome.failed
 
