@@ -12,7 +12,7 @@ from aiormq.exceptions import AMQPError
 from outbox_core import aiormq_internals
 from outbox_core.acks import Acks, Settlement, Verdict
 from outbox_core.broker_errors import BrokerLostError, closed_by_us, consumer_cancelled, lost_consumer
-from outbox_core.consumer import ACKS_AT_ONCE, OnMessage, Received
+from outbox_core.consumer import ACKS_AT_ONCE, OnMessage, OnUnreadable, Received
 from outbox_core.contents import DELIVER, Contents
 from outbox_core.deliveries import received_of, tag_of
 from outbox_core.frames import ack_frame, nack_frame
@@ -28,11 +28,18 @@ _FAILURES = (AMQPError, RuntimeError, OSError)
 class BatchConsumer:
     """A `Consumer` on an aiormq channel of an `OwnConnection` that nobody else uses."""
 
-    def __init__(self, channel: AbstractChannel, queue: str, on_message: OnMessage) -> None:
+    def __init__(
+        self,
+        channel: AbstractChannel,
+        queue: str,
+        on_message: OnMessage,
+        on_unreadable: OnUnreadable | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._channel = channel
         self._queue = queue
         self._on_message = on_message
+        self._on_unreadable = on_unreadable
         self._consumer_tag = ""
         self._acks = Acks()
         self._early: deque[Received] | None = deque()
@@ -152,8 +159,12 @@ class BatchConsumer:
 
     def _give_up(self, tag: int, error: DecodingError) -> None:
         """Set aside what can never be read: to die of it would stop the queue for all that is behind it."""
-        _log.error('queue "%s": a message is dead-lettered, because %s', self._queue, error)
         self._acks.deliver(tag, error)
+        if self._on_unreadable is not None:
+            # Without a verdict it goes back to its queue when the channel closes.
+            self._on_unreadable(error)
+            return
+        _log.error('queue "%s": a message is dead-lettered, because %s', self._queue, error)
         self._acks.settle(tag, error, Verdict.DEAD_LETTER)
         self._flush_soon()
 

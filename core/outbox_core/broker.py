@@ -6,7 +6,7 @@ a connection lost here is lost with all of its channels, and whoever had one ask
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -31,7 +31,7 @@ from outbox_core.broker_errors import (
     lost_consumer,
 )
 from outbox_core.broker_handshake import OwnConnection, open_connection
-from outbox_core.consumer import Consumer, OnMessage
+from outbox_core.consumer import Consumer, OnMessage, OnUnreadable
 from outbox_core.plain_consumer import PlainConsumer
 from outbox_core.plain_publisher import PlainPublisher
 from outbox_core.provisioning import Provisioning
@@ -151,19 +151,28 @@ class Broker:
         return BatchPublisher(await self._channel(confirms=True), max_message_size)
 
     async def consumer(
-        self, queue: str, prefetch_count: int, on_message: OnMessage, *, plain: bool = False
+        self,
+        queue: str,
+        prefetch_count: int,
+        on_message: OnMessage,
+        *,
+        on_unreadable: OnUnreadable | None = None,
+        plain: bool = False,
     ) -> Consumer:
         """A channel of its own on which the messages of `queue` arrive; close it with `aclose`.
 
         At most `prefetch_count` are unsettled at a time. `plain` takes the slower one that knows nothing of
         aiormq's insides, which a given connection always has. Raises `QueueMissingError`,
         `AccessRefusedError`, or another `BrokerLostError`.
+
+        A message that cannot be read is dead-lettered, and with `on_unreadable` left unsettled and told: it
+        stays in its queue. The plain one never asks, since aiormq reads for it.
         """
         consumer: PlainConsumer | BatchConsumer
         if plain or self._given:
             consumer = PlainConsumer(await self._plain_channel(confirms=False), queue, on_message)
         else:
-            consumer = BatchConsumer(await self._channel(), queue, on_message)
+            consumer = BatchConsumer(await self._channel(), queue, on_message, on_unreadable)
         try:
             await consumer.start(prefetch_count)
         except BaseException:
@@ -191,8 +200,24 @@ class Broker:
         finally:
             provisioning.close()
 
+    async def private_queue(self, name: str, exchange: str, binding_keys: Sequence[str], most: int) -> None:
+        """Make a queue that gets a copy of what `exchange` routes, and ends with its consumer or connection.
+
+        It holds the last `most` messages, and nobody else may consume it. Raises `ExchangeMissingError`,
+        `AccessRefusedError`, or another `BrokerLostError`.
+        """
+        provisioning = Provisioning(self._channel)
+        try:
+            await provisioning.private_queue(name, exchange, binding_keys, most)
+        finally:
+            provisioning.close()
+
     async def depth(self, queue: str) -> int:
         """How many messages of `queue` are waiting; a `QueueMissingError` where it does not exist."""
+        return (await self.counts(queue))[0]
+
+    async def counts(self, queue: str) -> tuple[int, int]:
+        """How many messages of `queue` are waiting, and how many consumers it has; errors as of `depth`."""
         channel = await self._channel()
         try:
             declared = await channel.queue_declare(queue, passive=True, timeout=_CALL_SECONDS)
@@ -200,7 +225,7 @@ class Broker:
             raise lost_consumer(error, queue) from None
         finally:
             aiormq_internals.abandon(channel)
-        return declared.message_count or 0
+        return declared.message_count or 0, declared.consumer_count or 0
 
     async def _reconnect(self) -> None:
         delay_seconds = _FIRST_DELAY_SECONDS

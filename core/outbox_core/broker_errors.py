@@ -112,6 +112,27 @@ def lost_consumer(cause: BaseException | None, queue: str) -> BrokerLostError:
             return BrokerLostError(f'queue "{queue}": the channel to the broker is gone: {text}')
 
 
+def lost_binding(cause: BaseException | None, queue: str, exchange: str) -> BrokerLostError:
+    """The error of a binding that the broker did not make because of `cause`."""
+    text = broker_words(cause)
+    match cause:
+        case ChannelNotFoundEntity() if f"exchange '{exchange}'" in text:
+            return exchange_missing(exchange)
+        case ChannelAccessRefused():
+            return AccessRefusedError(
+                f"{binding_subject(queue, exchange)}: {text}; give the user this permission"
+            )
+        case _:
+            return BrokerLostError(
+                f"{binding_subject(queue, exchange)}: the channel to the broker is gone: {text}"
+            )
+
+
+def binding_subject(queue: str, exchange: str) -> str:
+    """What an error calls a binding."""
+    return f'binding of queue "{queue}" to exchange "{exchange}"'
+
+
 def consumer_cancelled(queue: str) -> ConsumerCancelledError:
     """The error that names the queue and why this happens."""
     return ConsumerCancelledError(

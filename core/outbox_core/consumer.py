@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from outbox_core.broker_errors import BrokerLostError
+from outbox_core.header_tables import DecodingError
 from outbox_core.publisher import Message
 
 ACKS_AT_ONCE = 32
@@ -27,6 +28,9 @@ class Received:
 
 OnMessage: TypeAlias = Callable[[Received], None]
 """Called for each delivery in the loop, never before `Broker.consumer` has returned, and must not wait."""
+
+OnUnreadable: TypeAlias = Callable[[DecodingError], None]
+"""Told in the loop what is wrong with a message that nobody can read, and must not wait."""
 
 
 class Consumer(Protocol):

@@ -3,7 +3,7 @@
 The broker closes a channel with each refusal: one serves until then, and another goes on.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiormq.abc import AbstractChannel
 from aiormq.exceptions import (
@@ -19,7 +19,10 @@ from outbox_core.broker_errors import (
     BrokerLostError,
     TopologyConflictError,
     TopologyMissingError,
+    binding_subject,
     broker_words,
+    lost_binding,
+    lost_consumer,
 )
 
 _CALL_SECONDS = 10.0
@@ -66,6 +69,26 @@ class Provisioning:
                 "(the operator's resources or a self-declaring process do), or correct the names"
             )
 
+    async def private_queue(self, name: str, exchange: str, binding_keys: Sequence[str], most: int) -> None:
+        """See `Broker.private_queue`."""
+        channel = await self._usable_channel()
+        try:
+            await channel.queue_declare(
+                name,
+                exclusive=True,
+                auto_delete=True,
+                # Nobody waits for whoever watches: what is not taken in time makes room for what follows.
+                arguments={"x-max-length": most, "x-overflow": "drop-head"},
+                timeout=_CALL_SECONDS,
+            )
+        except (AMQPError, RuntimeError, OSError) as error:
+            raise lost_consumer(error, name) from None
+        try:
+            for key in binding_keys:
+                await channel.queue_bind(name, exchange, key, timeout=_CALL_SECONDS)
+        except (AMQPError, RuntimeError, OSError) as error:
+            raise lost_binding(error, name, exchange) from None
+
     async def _exists(self, thing: Exchange | Queue) -> bool:
         try:
             await self._declare(thing, passive=True)
@@ -104,8 +127,7 @@ class Provisioning:
         except ChannelAccessRefused:
             return
         except (AMQPError, RuntimeError, OSError) as error:
-            subject = f'binding of queue "{binding.queue}" to exchange "{binding.exchange}"'
-            raise _failed(subject, error) from None
+            raise _failed(binding_subject(binding.queue, binding.exchange), error) from None
 
     async def _usable_channel(self) -> AbstractChannel:
         if self._channel is None or self._channel.is_closed:

@@ -204,3 +204,26 @@ async def test_the_depth_is_that_of_what_waits(broker: Broker) -> None:
     for _ in range(3):
         await publish(broker, "outbox", "user.created")
     await until_depth(broker, QUEUE, 3)
+
+
+async def test_a_private_queue_holds_the_latest_and_goes_with_its_consumer(broker: Broker) -> None:
+    await broker.declare(SHOP)
+    await broker.private_queue("private", "outbox", ["user.*", "order.#"], 2)
+    publisher = await broker.publisher()
+    messages = [Message(key, b"", key) for key in ("user.a", "order.b.c", "user.d")]
+    assert await publisher.publish("outbox", messages, DEADLINE) == [CONFIRMED] * 3
+    assert (await broker.depth(QUEUE), await broker.depth("private")) == (3, 2)
+
+    received: list[str] = []
+    consumer = await broker.consumer("private", 10, lambda each: received.append(each.message.routing_key))
+    async with asyncio.timeout(DEADLINE):
+        while len(received) < 2:
+            await asyncio.sleep(0.01)
+    await consumer.aclose()
+
+    assert received == ["order.b.c", "user.d"]
+    with pytest.raises(QueueMissingError):
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                await broker.depth("private")
+    assert await broker.depth(QUEUE) == 3
