@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib.metadata import version
 
@@ -30,8 +30,8 @@ from outbox_operator.settings import Settings, from_environment
 _log = logging.getLogger("outbox.operator")
 
 
-def main(environment: Mapping[str, str] = os.environ) -> int:
-    _arguments()
+def main(environment: Mapping[str, str] = os.environ, arguments: Sequence[str] | None = None) -> int:
+    _read(arguments)
     logs.configure()
     problems: list[BaseException] = []
     try:
@@ -91,7 +91,7 @@ def _identity() -> str:
     return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
 
-def _arguments() -> None:
+def _read(arguments: Sequence[str] | None) -> None:
     variables = "\n".join(f"  {variable_of(field.name)}" for field in fields(Settings))
     parser = argparse.ArgumentParser(
         prog="outbox_operator",
@@ -100,7 +100,7 @@ def _arguments() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=version("outbox-operator"))
-    parser.parse_args()
+    parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib.metadata import version
 
@@ -50,8 +50,8 @@ _CANNOT_RUN = (
 """What a person has to mend: one line of log says it better than a traceback."""
 
 
-def main(environment: Mapping[str, str] = os.environ) -> int:
-    _arguments()
+def main(environment: Mapping[str, str] = os.environ, arguments: Sequence[str] | None = None) -> int:
+    _read(arguments)
     logs.configure()
     problems: list[BaseException] = []
     try:
@@ -89,7 +89,7 @@ def _line(problem: BaseException) -> str:
     return text
 
 
-def _arguments() -> None:
+def _read(arguments: Sequence[str] | None) -> None:
     variables = "\n".join(f"  {variable_of(field.name)}" for field in fields(Settings))
     parser = argparse.ArgumentParser(
         prog="outbox_relay",
@@ -98,7 +98,7 @@ def _arguments() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=version("outbox-operator"))
-    parser.parse_args()
+    parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """The way to the API server, before anything is asked."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 from kubernetes.aio.client import Configuration
 
 from outbox_operator.cluster.connection import Connection
@@ -36,5 +39,31 @@ async def test_the_proxy_of_a_kubeconfig_wins(monkeypatch: pytest.MonkeyPatch) -
     connection = Connection(configuration)
     try:
         assert (await connection.credentials()).proxy == "http://other.example:3128"
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("context", "server", "namespace"),
+    [
+        (None, "https://one.example", "default"),
+        ("two", "https://two.example", "shop"),
+    ],
+)
+async def test_a_context_of_a_kubeconfig_says_which_cluster_and_namespace(
+    tmp_path: Path, context: str | None, server: str, namespace: str
+) -> None:
+    file = tmp_path / "kubeconfig"
+    contexts = {"one": {"user": "jo"}, "two": {"user": "jo", "namespace": "shop"}}
+    config = {
+        "current-context": "one",
+        "clusters": [{"name": name, "cluster": {"server": f"https://{name}.example"}} for name in contexts],
+        "users": [{"name": "jo", "user": {"token": "x"}}],
+        "contexts": [{"name": name, "context": {"cluster": name, **each}} for name, each in contexts.items()],
+    }
+    file.write_text(yaml.safe_dump(config))
+    connection = await Connection.open({"KUBECONFIG": str(file)}, context=context)
+    try:
+        assert ((await connection.credentials()).server, connection.namespace) == (server, namespace)
     finally:
         await connection.close()

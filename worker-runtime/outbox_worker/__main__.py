@@ -56,8 +56,8 @@ _CANNOT_RUN = (
 """What a person has to mend: one line of log says it better than a traceback."""
 
 
-def main(environment: Mapping[str, str] = os.environ) -> int:
-    targets = _arguments()
+def main(environment: Mapping[str, str] = os.environ, arguments: Sequence[str] | None = None) -> int:
+    targets = _targets(arguments)
     logs.configure()
     problems: list[BaseException] = []
     try:
@@ -95,7 +95,7 @@ async def _work(targets: Sequence[str], environment: Mapping[str, str]) -> None:
             beating.cancel()
 
 
-def _arguments() -> list[str]:
+def _targets(arguments: Sequence[str] | None) -> list[str]:
     names = dict.fromkeys(field.name for field in (*fields(Settings), *fields(Override)))
     variables = "\n".join(f"  {variable_of(name)}" for name in names)
     parser = argparse.ArgumentParser(
@@ -111,7 +111,7 @@ def _arguments() -> list[str]:
         metavar="MODULE[:NAME]",
         help="a module, for all of its listeners, or one of them or a list of them by its name",
     )
-    targets: list[str] = parser.parse_args().targets
+    targets: list[str] = parser.parse_args(arguments).targets
     return targets
 
 

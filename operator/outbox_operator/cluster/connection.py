@@ -28,6 +28,7 @@ JSON = "application/json"
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _AUTH = "BearerToken"
+_NAMESPACE = "default"
 _CONNECT_SECONDS = 10.0
 
 
@@ -82,7 +83,9 @@ class Credentials:
 class Connection:
     """Connections to one API server, as one user."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, namespace: str = _NAMESPACE) -> None:
+        self.namespace = namespace
+        """Where whoever asks is at home: what the kubeconfig's context says, or the pod's own."""
         # Each Secret that is watched holds one: it is the callers who limit how much they do at once.
         configuration.connection_pool_maxsize = 0
         # Asked once: aiohttp would look into the environment and into ~/.netrc at each call, in a thread.
@@ -95,23 +98,29 @@ class Connection:
 
     @classmethod
     async def open(
-        cls, environment: Mapping[str, str] = os.environ, service_account: Path = _SERVICE_ACCOUNT
+        cls,
+        environment: Mapping[str, str] = os.environ,
+        service_account: Path = _SERVICE_ACCOUNT,
+        context: str | None = None,
     ) -> Self:
-        """As KUBECONFIG says, else as the pod's service account, else as `~/.kube/config` says."""
+        """As KUBECONFIG says, else as the pod's service account, else as `~/.kube/config` says.
+
+        A context is one of a kubeconfig, and not the one that is current there.
+        """
         configuration = Configuration()
         kubeconfig = environment.get("KUBECONFIG")
         try:
-            if kubeconfig or not environment.get(SERVICE_HOST_ENV_NAME):
-                await _load_kubeconfig(kubeconfig, configuration)
+            if kubeconfig or context or not environment.get(SERVICE_HOST_ENV_NAME):
+                namespace = await _load_kubeconfig(kubeconfig, context, configuration)
             else:
-                _load_service_account(service_account, environment, configuration)
+                namespace = _load_service_account(service_account, environment, configuration)
         except (ConfigException, OSError, YAMLError) as error:
             where = f"KUBECONFIG={kubeconfig}" if kubeconfig else "no KUBECONFIG"
             raise ClusterError(
                 f"there is no way to a cluster ({where}): {error}; run in a pod with a service account, "
                 f"or set KUBECONFIG to a file that kubectl works with"
             ) from error
-        return cls(configuration)
+        return cls(configuration, namespace)
 
     async def close(self) -> None:
         await self._api.close()
@@ -197,9 +206,10 @@ def _told(what: str) -> Iterator[None]:
         raise UnreachableError(f"{what}: the API server cannot be reached: {cause}") from error
 
 
-async def _load_kubeconfig(file: str | None, configuration: Configuration) -> None:
+async def _load_kubeconfig(file: str | None, context: str | None, configuration: Configuration) -> str:
+    """Tells the context's namespace."""
     load: Any = load_kube_config
-    loader = await load(file, client_configuration=configuration, persist_config=False)
+    loader = await load(file, context, client_configuration=configuration, persist_config=False)
 
     async def refresh(_: Configuration) -> None:
         # It asks the program only where the last token has expired.
@@ -208,9 +218,13 @@ async def _load_kubeconfig(file: str | None, configuration: Configuration) -> No
 
     if hasattr(loader, "exec_plugin_expiry"):
         configuration.refresh_api_key_hook = refresh  # type: ignore[assignment]  # declared by its default
+    return str(loader.current_context["context"].get("namespace") or _NAMESPACE)
 
 
-def _load_service_account(folder: Path, environment: Mapping[str, str], configuration: Configuration) -> None:
+def _load_service_account(folder: Path, environment: Mapping[str, str], configuration: Configuration) -> str:
+    """Tells the pod's namespace."""
     load: Any = InClusterConfigLoader
     # It reads the token again each minute.
     load(str(folder / "token"), str(folder / "ca.crt"), environ=environment).load_and_set(configuration)
+    file = folder / "namespace"
+    return file.read_text().strip() if file.exists() else _NAMESPACE

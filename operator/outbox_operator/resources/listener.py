@@ -46,11 +46,13 @@ _SAME_RELAY = Rule(
     "self.name == oldSelf.name",
     "relayRef cannot be changed, as messages would stay behind in the old relay's queue; "
     "make another OutboxListener and delete this one when its queue is empty",
+    allows=lambda old, new: old.name == new.name,
 )
 _SAME_QUEUE = Rule(
     "has(self.queue) == has(oldSelf.queue) && (!has(self.queue) || self.queue == oldSelf.queue)",
     "queue cannot be changed, set or removed later, as messages would stay behind in the old one; "
     "make another OutboxListener and delete this one when its queue is empty",
+    allows=lambda old, new: old.queue == new.queue,
 )
 _A_WORKER_FOR_THE_HANDLER = Rule(
     "!has(self.handler) || has(self.worker)",

@@ -110,6 +110,7 @@ class RelaySpec(Part):
             "self == oldSelf",
             "exchange cannot be changed, since its listeners' queues are bound to it; "
             "make another OutboxRelay with the new exchange",
+            allows=lambda old, new: old == new,
         ),
     ] = "outbox"
     """The topic exchange that messages are published to. The names of the dead-letter exchange and of the

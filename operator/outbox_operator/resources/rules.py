@@ -18,7 +18,9 @@ class Rule:
     message: str
     """What a person reads where it does not hold: what is wrong, and what to write instead."""
     holds: Callable[[Any], bool] | None = None
-    """The rule to Python; None for one about a change, which only the API server sees."""
+    """The rule to Python; None for one about a change."""
+    allows: Callable[[Any, Any], bool] | None = None
+    """A rule about a change to Python: whether the value may become that one. None for any other."""
 
     def check(self, value: Any) -> None:
         """Raise a ValueError unless the rule holds."""
