@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from bench import backlog, consuming, draining, emitting, importing, latency, pipeline, processes
+from bench import backlog, consuming, draining, emitting, importing, latency, pipeline, processes, redriving
 from bench.operator import figures as operator_figures
 from bench.plot import svg
 from bench.report import Report, print_table, write_json
@@ -25,6 +25,7 @@ _PARTS: dict[str, tuple[Measurement, ...]] = {
     "emit": (),
     "relay": (draining.measure, latency.to_queue, backlog.measure),
     "worker": (consuming.measure, latency.to_handler, pipeline.measure),
+    "redrive": (redriving.measure,),
     "operator": (),
 }
 """What is measured on a table and a queue; emit needs neither, and the operator more than these."""

@@ -1,6 +1,7 @@
 """The processes of a measurement: started, watched through /proc, and ended."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -49,6 +50,16 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+
+
+def peak_bytes(pid: int) -> int:
+    """The most that was resident so far; 0 for a process that has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 def family(pid: int) -> list[int]:

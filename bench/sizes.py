@@ -19,6 +19,12 @@ class Sizes:
     """Ordering keys."""
     remembered: int = 500_000
     """Messages after which the memory of a relay is looked at."""
+    redriven: int = 50_000
+    """Dead letters of one redrive."""
+    redriven_few: int = 5_000
+    """Those of one whose memory it is compared with."""
+    redriven_by_hand: int = 2_000
+    """Those that are moved one by one."""
     paced: int = 6_000
     """Messages of one measurement of latency, at 1,000 a second."""
     applied: int = 300
@@ -42,6 +48,9 @@ QUICK = Sizes(
     few=3_000,
     keys=100,
     remembered=20_000,
+    redriven=3_000,
+    redriven_few=1_000,
+    redriven_by_hand=200,
     paced=2_000,
     applied=30,
     resources=50,
