@@ -2,7 +2,7 @@
 # Postgres and RabbitMQ by themselves: `make test` is all a fresh Debian machine needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help test e2e cluster lint format crds chart lock images demo bench venv clean
+.PHONY: help test e2e cluster lint format crds docs chart lock images demo bench venv clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -40,6 +40,9 @@ format: $(STAMP)  ## Format the code and fix what can be fixed
 crds: $(STAMP)  ## Write the CustomResourceDefinitions from their types
 	$(BIN)/python -m outbox_operator.crds $(ARGS)
 
+docs: $(STAMP)  ## Write the reference of the resources from their types
+	$(BIN)/python -m outbox_operator.reference $(ARGS)
+
 chart: $(STAMP)  ## Write what of the Helm chart is made from the code
 	$(BIN)/python -m outbox_operator.chart $(ARGS)
 
@@ -49,8 +52,8 @@ lock: $(STAMP)  ## Write the locks of the images from pyproject.toml (ARGS=--upg
 images: $(STAMP)  ## Build the images and print their sizes
 	$(BIN)/python -m tests.images $(ARGS)
 
-demo: $(STAMP)  ## See a message go from a transaction to its listener
-	$(BIN)/python -m outbox_cli.demo $(ARGS)
+demo: $(STAMP)  ## See half a minute of a small shop, and an account of its messages that adds up
+	$(BIN)/outbox demo $(ARGS)
 
 bench: $(STAMP)  ## Measure throughput and latency
 	$(BIN)/python -m bench $(ARGS)

@@ -1,11 +1,26 @@
 """The `outbox` command: its groups, and how it begins."""
 
+import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from outbox_cli.commands import dlq, messages, schema
+from outbox_cli.cluster.place import PLUGIN
+from outbox_cli.commands import (
+    demo,
+    dev,
+    dlq,
+    emit,
+    listeners,
+    messages,
+    parts,
+    schema,
+    status,
+    tail,
+    topology,
+)
 from outbox_core import logs
 
 app = typer.Typer(
@@ -19,6 +34,15 @@ app = typer.Typer(
 app.add_typer(schema.app, name="schema")
 app.add_typer(messages.app, name="messages")
 app.add_typer(dlq.app, name="dlq")
+app.command()(dev.dev)
+app.command()(demo.demo)
+app.command()(status.status)
+app.add_typer(listeners.app, name="listeners")
+app.command()(topology.topology)
+app.command()(emit.emit)
+app.command()(tail.tail)
+for part in (parts.relay, parts.worker, parts.operator):
+    app.command(**parts.AS_ITS_MODULE)(part)
 
 
 def _show_version(asked: bool) -> None:
@@ -41,4 +65,4 @@ def main() -> None:
     """Run the command that the arguments ask for, and leave with its exit code."""
     # What the core logs of a lost connection is said once more, with the cure, by the command itself.
     logs.configure("ERROR")
-    app(prog_name="outbox")
+    app(prog_name=PLUGIN if Path(sys.argv[0]).stem.startswith("kubectl") else "outbox")

@@ -26,6 +26,10 @@ _TOLD = (CommandError, DatabaseError, BrokerError, asyncpg.PostgresError, OSErro
 _IN_OUR_WORDS = {
     "outbox.schema.create_sql()": "`outbox schema create`",
     "outbox.schema.upgrade_sql()": "`outbox schema upgrade`",
+    "the operator may not": "you may not",
+    "add that to its Role": "have that added to a Role of yours",
+    "add that to its ClusterRole": "have that added to a ClusterRole of yours",
+    "run in a pod with a service account, or set KUBECONFIG to": "set KUBECONFIG, or --kubeconfig, to",
 }
 
 
@@ -53,9 +57,9 @@ def line_of(problem: BaseException) -> str:
 
 
 def in_our_words(text: str) -> str:
-    """The text with the command to run where the client's library names a function to call."""
-    for function, command in _IN_OUR_WORDS.items():
-        text = text.replace(function, command)
+    """The text with the command or the option where others name a function, a field or the operator."""
+    for theirs, ours in _IN_OUR_WORDS.items():
+        text = text.replace(theirs, ours)
     return text
 
 

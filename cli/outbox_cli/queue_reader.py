@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from outbox_cli.failures import CommandError
-from outbox_cli.keeping_broker import KeepingBroker
+from outbox_core.broker import Broker
 from outbox_core.consumer import Consumer, Received
 from outbox_core.header_tables import DecodingError
 
@@ -41,7 +41,7 @@ class QueueReader:
     """
 
     def __init__(
-        self, broker: KeepingBroker, queue: str, *, at_most: int | None = None, window: int = WINDOW
+        self, broker: Broker, queue: str, *, at_most: int | None = None, window: int = WINDOW
     ) -> None:
         self._broker = broker
         self._queue = queue
@@ -94,7 +94,7 @@ class QueueReader:
             self._left -= 1
             self._arrival.set()
 
-        consumer = await self._broker.keeping_consumer(self._queue, self._window, arrived, unreadable)
+        consumer = await self._broker.consumer(self._queue, self._window, arrived, on_unreadable=unreadable)
         self._consumers.append(consumer)
 
     async def _wait(self) -> bool:

@@ -9,8 +9,8 @@ from typing import TypeAlias, assert_never
 
 from outbox_cli.dead_letters import Census, DeadLetter, Selection, dead_letter_of, redriven
 from outbox_cli.failures import CommandError
-from outbox_cli.keeping_broker import KeepingBroker
 from outbox_cli.queue_reader import WINDOW, QueueReader, Taken
+from outbox_core.broker import Broker
 from outbox_core.publisher import Confirmed, Nacked, Outcome, Publisher, Returned, Unencodable
 
 _BATCH = 1000
@@ -36,7 +36,7 @@ class Walked:
 
 
 async def survey(
-    broker: KeepingBroker,
+    broker: Broker,
     dead_letter_queue: str,
     selection: Selection,
     limit: int | None,
@@ -56,7 +56,7 @@ async def survey(
 
 
 async def look(
-    broker: KeepingBroker, dead_letter_queue: str, selection: Selection, limit: int
+    broker: Broker, dead_letter_queue: str, selection: Selection, limit: int
 ) -> tuple[Walked, list[DeadLetter]]:
     """The first `limit` of those meant."""
     letters: list[DeadLetter] = []
@@ -69,7 +69,7 @@ async def look(
 
 
 async def purge(
-    broker: KeepingBroker,
+    broker: Broker,
     dead_letter_queue: str,
     selection: Selection,
     limit: int | None,
@@ -86,7 +86,7 @@ async def purge(
 
 
 async def redrive(
-    broker: KeepingBroker,
+    broker: Broker,
     queues: tuple[str, str],
     *,
     selection: Selection,
@@ -164,7 +164,7 @@ def _judged(outcome: Outcome, queue: str) -> CommandError | str | None:
 
 
 async def _walk(
-    broker: KeepingBroker,
+    broker: Broker,
     dead_letter_queue: str,
     selection: Selection,
     limit: int | None,

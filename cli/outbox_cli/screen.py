@@ -33,7 +33,12 @@ def console(*, stderr: bool = False) -> Console:
 
 def show_json(value: object) -> None:
     """Print a value of dictionaries, lists, dataclasses, moments and texts."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+    print(_dumped(value, indent=2))
+
+
+def json_line(value: object) -> str:
+    """The same as one line of text."""
+    return _dumped(value)
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -123,6 +128,12 @@ def age(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds // length:.0f}{unit}"
     return f"{max(seconds, 0) // 1:.0f}s"
+
+
+def _dumped(value: object, indent: int | None = None) -> str:
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=_plain)
+    # Texts of somebody else may be no UTF-8: what is left of it has no other way to a program.
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _plain(value: Any) -> object:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,20 @@ class Told:
 
 def outbox(*arguments: str, answer: str | None = None, **environment: str) -> Told:
     """Run the command in this process, with what a person types."""
-    result = CliRunner().invoke(app, list(arguments), input=answer, env=_isolated(environment))
+    return _invoked("outbox", arguments, answer, environment)
+
+
+def kubectl_outbox(*arguments: str, answer: str | None = None, **environment: str) -> Told:
+    """The same as a plugin of kubectl."""
+    return _invoked("kubectl outbox", arguments, answer, environment)
+
+
+def _invoked(
+    program: str, arguments: Sequence[str], answer: str | None, environment: Mapping[str, str]
+) -> Told:
+    result = CliRunner().invoke(
+        app, list(arguments), input=answer, env=_isolated(environment), prog_name=program
+    )
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Told(result.exit_code, result.stdout, result.stderr)
@@ -67,7 +80,8 @@ async def started(
 
 
 def _isolated(environment: Mapping[str, str]) -> dict[str, str | None]:
-    return {"OUTBOX_DATABASE_URL": None, "OUTBOX_BROKER_URL": None, "OUTBOX_TABLE_NAME": None, **environment}
+    named = ("DATABASE_URL", "BROKER_URL", "TABLE_NAME", "CHANNEL", "EXCHANGE_NAME")
+    return {**{f"OUTBOX_{name}": None for name in named}, "KUBECONFIG": None, **environment}
 
 
 def letter(

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -21,6 +23,13 @@ COMMANDS = [
     *(("schema", name) for name in ("print", "create", "check", "upgrade")),
     *(("messages", name) for name in ("list", "show", "retry", "purge")),
     *(("dlq", name) for name in ("list", "show", "redrive", "purge")),
+    ("dev",),
+    ("demo",),
+    ("emit",),
+    ("tail",),
+    ("status",),
+    ("topology",),
+    ("listeners", "export"),
 ]
 
 
@@ -84,3 +93,9 @@ def test_without_its_packages_the_command_says_what_to_install() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == "outbox: the command needs typer; run pip install 'outbox-operator[cli]'\n"
+
+
+def test_the_plugin_of_kubectl_is_the_same_program() -> None:
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    scripts = tomllib.loads(project.read_text())["project"]["scripts"]
+    assert scripts["kubectl-outbox"] == scripts["outbox"]

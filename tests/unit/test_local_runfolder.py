@@ -97,3 +97,45 @@ def test_a_folder_that_others_may_write_to_is_refused(
     runfolder.parent_folder().chmod(0o777)
     with pytest.raises(LocalServiceError, match="others may write to it; remove it or set TMPDIR"):
         runfolder.parent_folder()
+
+
+def test_a_kept_folder_outlives_its_run_with_its_passwords(tmp_path: Path) -> None:
+    run = RunFolder.keep(tmp_path / "kept")
+    server = run.subfolder("postgres")
+    password = run.password(server)
+    (server / "data").write_text("42")
+    run.remove()
+    again = RunFolder.keep(tmp_path / "kept")
+    assert again.password(again.subfolder("postgres")) == password
+    assert (server / "data").read_text() == "42"
+    assert (server / "kept-password").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_password_is_written_down_where_it_is_needed_again_and_only_there(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path)
+    server = run.subfolder("postgres")
+    assert run.password(server) != run.password(server)
+    assert list(server.iterdir()) == []
+
+
+def test_a_kept_folder_is_for_one_at_a_time(tmp_path: Path) -> None:
+    RunFolder.keep(tmp_path / "kept")
+    with pytest.raises(LocalServiceError, match="is in use by process"):
+        RunFolder.keep(tmp_path / "kept")
+
+
+@pytest.mark.parametrize("by_sweeping", [True, False])
+def test_what_a_killed_run_left_in_a_kept_folder_is_ended_and_its_data_stays(
+    tmp_path: Path, by_sweeping: bool
+) -> None:
+    recorded = subprocess.Popen(["sleep", "60"])
+    process = processes.find(recorded.pid)
+    assert process is not None
+    record = Record(no_longer_alive(), (Child(process, 15),), is_kept=True)
+    path = leave_behind(tmp_path, record)
+    if by_sweeping:
+        sweep(lambda _: None, tmp_path)
+    else:
+        RunFolder.keep(path)
+    assert recorded.wait(10) == -15
+    assert (path / "postgres" / "data").exists()

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from outbox_cli import bodies, redrive, screen
+from outbox_cli.cluster.place import Place
 from outbox_cli.commands.options import (
     BrokerUrl,
     DryRun,
@@ -15,19 +16,21 @@ from outbox_cli.commands.options import (
     Output,
     Yes,
     agree,
-    broker,
     plural,
 )
-from outbox_cli.dead_letters import Census, DeadLetter, Selection, queues_of
+from outbox_cli.commands.place import placed
+from outbox_cli.commands.targets import queue_targets
+from outbox_cli.dead_letters import Census, DeadLetter, Selection
 from outbox_cli.failures import CommandError, fail, run
 from outbox_cli.redrive import Walked
 from outbox_cli.screen import Format
 
 app = typer.Typer(
     help="The dead letters of a listener: what failed, why, how often, when; sent again, or deleted.\n\n"
-    "QUEUE is the listener's queue, or its dead-letter queue. To look means to receive and to give back: the "
-    "broker marks each message as redelivered, and counts. Our dead-letter queues allow a million of these; "
-    "one that was declared otherwise on RabbitMQ 4 drops a message after twenty.",
+    "QUEUE is the listener's queue, or its dead-letter queue; in a cluster, the OutboxListener. To look "
+    "means to receive and to give back: the broker marks each message as redelivered, and counts. Our "
+    "dead-letter queues allow a million of these; one that was declared otherwise on RabbitMQ 4 drops a "
+    "message after twenty.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -44,9 +47,11 @@ Limit: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, help="At
 
 
 @app.command("list")
+@placed(by_relay=False)
 def list_queues(
     queues: Queues,
     *,
+    place: Place,
     url: BrokerUrl = None,
     sample: Annotated[int, typer.Option("--sample", min=1, help="Look at the first so many of each.")] = 1000,
     output: Output = Format.TABLE,
@@ -55,17 +60,11 @@ def list_queues(
 
     async def count() -> list[tuple[str, int, Walked, Census]]:
         found = []
-        async with broker(url) as connected:
-            for name in queues:
-                _, letters = queues_of(name)
-                depth = await connected.depth(letters)
-                found.append(
-                    (
-                        letters,
-                        depth,
-                        *await redrive.survey(connected, letters, Selection(), None, sample=sample),
-                    )
-                )
+        async with queue_targets(place, url, queues) as targets:
+            for target in targets:
+                depth = await target.broker.depth(target.letters)
+                census = await redrive.survey(target.broker, target.letters, Selection(), None, sample=sample)
+                found.append((target.letters, depth, *census))
         return found
 
     counted = run(count())
@@ -82,10 +81,12 @@ def list_queues(
 
 
 @app.command()
+@placed(by_relay=False)
 def show(
     queue: QueueName,
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The id of one message.")] = None,
     *,
+    place: Place,
     url: BrokerUrl = None,
     error: ErrorType = None,
     older_than: OlderThan = None,
@@ -95,14 +96,13 @@ def show(
 ) -> None:
     """Show dead letters with their error, traceback and body: one by its id, or the first that fit."""
     selection = _selection([message_id] if message_id else None, error, older_than, newer_than)
-    _, letters_queue = queues_of(queue)
 
     async def read() -> tuple[Walked, list[DeadLetter]]:
-        async with broker(url) as connected:
-            walked, found = await redrive.look(connected, letters_queue, selection, limit)
+        async with queue_targets(place, url, [queue]) as [target]:
+            walked, found = await redrive.look(target.broker, target.letters, selection, limit)
         if message_id and not found:
             raise CommandError(
-                f'queue "{letters_queue}" has no message {message_id}; see `outbox dlq show {queue}`'
+                f'queue "{target.letters}" has no message {message_id}; see `outbox dlq show {queue}`'
             )
         return walked, found
 
@@ -120,9 +120,11 @@ def show(
 
 
 @app.command("redrive")
+@placed(by_relay=False)
 def redrive_letters(
     queues: Queues,
     *,
+    place: Place,
     url: BrokerUrl = None,
     ids: Ids = None,
     error: ErrorType = None,
@@ -143,9 +145,9 @@ def redrive_letters(
 
     async def work() -> dict[str, Walked]:
         done: dict[str, Walked] = {}
-        async with broker(url) as connected:
-            for name in queues:
-                queue, letters = queues_of(name)
+        async with queue_targets(place, url, queues) as targets:
+            for target in targets:
+                connected, queue, letters = target.broker, target.queue, target.letters
                 if dry_run:
                     done[queue], _ = await redrive.survey(connected, letters, selection, limit)
                     continue
@@ -165,9 +167,11 @@ def redrive_letters(
 
 
 @app.command()
+@placed(by_relay=False)
 def purge(
     queues: Queues,
     *,
+    place: Place,
     url: BrokerUrl = None,
     ids: Ids = None,
     error: ErrorType = None,
@@ -183,20 +187,21 @@ def purge(
     quiet = output is Format.JSON
 
     async def count() -> dict[str, Walked]:
-        async with broker(url) as connected:
+        async with queue_targets(place, url, queues) as targets:
             return {
-                letters: (await redrive.survey(connected, letters, selection, limit))[0]
-                for _, letters in map(queues_of, queues)
+                each.letters: (await redrive.survey(each.broker, each.letters, selection, limit))[0]
+                for each in targets
             }
 
     async def delete() -> dict[str, Walked]:
         done: dict[str, Walked] = {}
-        async with broker(url) as connected:
-            for letters, walked in meant.items():
+        async with queue_targets(place, url, queues) as targets:
+            for target in targets:
+                letters, walked = target.letters, meant[target.letters]
                 # No more than was asked about, whatever has failed since.
                 most = walked.done
                 with screen.progress(letters, walked.looked_at, quiet=quiet) as advance:
-                    done[letters] = await redrive.purge(connected, letters, selection, most, advance)
+                    done[letters] = await redrive.purge(target.broker, letters, selection, most, advance)
         return done
 
     meant = run(count())

@@ -8,6 +8,7 @@ import typer
 
 from outbox.table import DEFAULT_TABLE
 from outbox_cli import bodies, screen
+from outbox_cli.cluster.place import Place
 from outbox_cli.commands.options import (
     DatabaseUrl,
     DryRun,
@@ -17,10 +18,10 @@ from outbox_cli.commands.options import (
     TableOption,
     Yes,
     agree,
-    database_url,
     plural,
-    table_name,
 )
+from outbox_cli.commands.place import placed
+from outbox_cli.commands.targets import table_target
 from outbox_cli.failures import CommandError, fail, run
 from outbox_cli.message_query import Query, State
 from outbox_cli.messages import MessageLine, Messages, Retried, StoredMessage, connected
@@ -48,8 +49,10 @@ Limit: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, help="At
 
 
 @app.command("list")
+@placed()
 def list_messages(
     *,
+    place: Place,
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     state: States = None,
@@ -65,9 +68,9 @@ def list_messages(
     )
 
     async def read() -> list[MessageLine]:
-        name = table_name(table)
-        async with connected(database_url(url)) as connection:
-            return await Messages(connection, name).some(query, limit + 1)
+        target = await table_target(place, url, table)
+        async with connected(target.url) as connection:
+            return await Messages(connection, target.table).some(query, limit + 1)
 
     lines = run(read())
     if output is Format.JSON:
@@ -82,8 +85,11 @@ def list_messages(
 
 
 @app.command()
+@placed()
 def show(
     number: Annotated[int, typer.Argument(metavar="ID", help="The row of the table.")],
+    *,
+    place: Place,
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     output: Output = Format.TABLE,
@@ -91,12 +97,12 @@ def show(
     """Show everything about one message."""
 
     async def read() -> StoredMessage:
-        name = table_name(table)
-        async with connected(database_url(url)) as connection:
-            found = await Messages(connection, name).one(number)
+        target = await table_target(place, url, table)
+        async with connected(target.url) as connection:
+            found = await Messages(connection, target.table).one(number)
         if found is None:
             raise CommandError(
-                f"table {name.sql} has no message {number}; it may have been sent and deleted since: "
+                f"table {target.table.sql} has no message {number}; it may have been sent and deleted since: "
                 "see `outbox messages list`"
             )
         return found
@@ -109,9 +115,11 @@ def show(
 
 
 @app.command()
+@placed()
 def retry(
     ids: Ids = None,
     *,
+    place: Place,
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     routing_key: RoutingKey = None,
@@ -136,9 +144,9 @@ def retry(
     quiet = output is Format.JSON
 
     async def work() -> tuple[int, Retried]:
-        name = table_name(table)
-        async with connected(database_url(url)) as connection:
-            messages = Messages(connection, name)
+        target = await table_target(place, url, table)
+        async with connected(target.url) as connection:
+            messages = Messages(connection, target.table)
             meant = _at_most(await messages.count(query), limit)
             if dry_run:
                 return meant, Retried(0)
@@ -161,9 +169,11 @@ def retry(
 
 
 @app.command()
+@placed()
 def purge(
     ids: Ids = None,
     *,
+    place: Place,
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     state: States = None,
@@ -187,15 +197,15 @@ def purge(
     quiet = output is Format.JSON
 
     async def count() -> int:
-        name = table_name(table)
-        async with connected(database_url(url)) as connection:
-            return _at_most(await Messages(connection, name).count(query), limit)
+        target = await table_target(place, url, table)
+        async with connected(target.url) as connection:
+            return _at_most(await Messages(connection, target.table).count(query), limit)
 
     async def delete() -> int:
-        name = table_name(table)
-        async with connected(database_url(url)) as connection:
+        target = await table_target(place, url, table)
+        async with connected(target.url) as connection:
             with screen.progress("deleting", meant, quiet=quiet) as advance:
-                return await Messages(connection, name).purge(query, limit, advance)
+                return await Messages(connection, target.table).purge(query, limit, advance)
 
     meant, deleted = run(count()), 0
     kinds = " or ".join(query.states)

@@ -8,8 +8,8 @@ import typer
 from outbox.table import TableName
 from outbox_cli import screen
 from outbox_cli.failures import CommandError, fail
-from outbox_cli.keeping_broker import KeepingBroker
 from outbox_cli.screen import Format
+from outbox_core.broker import Broker
 from outbox_core.environment import variable_of
 from outbox_operator import durations
 
@@ -43,6 +43,13 @@ Channel: TypeAlias = Annotated[
     str,
     typer.Option("--channel", envvar=variable_of("channel"), help="Where the table's triggers notify."),
 ]
+Exchange: TypeAlias = Annotated[
+    str,
+    typer.Option("--exchange", envvar=variable_of("exchange_name"), help="The exchange of the relay."),
+]
+Modules: TypeAlias = Annotated[
+    list[str], typer.Argument(metavar="MODULE[:NAME]", help="As shop.listeners, or shop.listeners:book.")
+]
 Output: TypeAlias = Annotated[
     Format, typer.Option("--output", "-o", help="A table for people, or JSON for programs.")
 ]
@@ -53,6 +60,12 @@ OlderThan: TypeAlias = Annotated[
 NewerThan: TypeAlias = Annotated[
     timedelta | None,
     typer.Option("--newer-than", parser=_duration, metavar="DURATION", help="As 90s, 5m or 1h30m."),
+]
+Expiration: TypeAlias = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--expiration", parser=_duration, metavar="DURATION", help="How long it may wait for a listener."
+    ),
 ]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do it without a question.")]
 DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
@@ -65,12 +78,12 @@ def database_url(given: str | None) -> str:
     return given
 
 
-def broker(given: str | None) -> KeepingBroker:
+def broker(given: str | None) -> Broker:
     """The broker, not connected yet, whose URL must be given."""
     if not given:
         raise CommandError(f"there is no broker URL; give --broker-url, or set {BROKER_URL}")
     try:
-        return KeepingBroker(given, name="outbox command")
+        return Broker(given, name="outbox command")
     except ValueError as error:
         raise CommandError(str(error)) from None
 

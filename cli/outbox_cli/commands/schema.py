@@ -8,7 +8,10 @@ from outbox import schema
 from outbox.schema import DEFAULT_CHANNEL, Problem
 from outbox.table import DEFAULT_TABLE, TableName
 from outbox_cli import screen
-from outbox_cli.commands.options import Channel, DatabaseUrl, Output, TableOption, database_url, table_name
+from outbox_cli.cluster.place import Place
+from outbox_cli.commands.options import Channel, DatabaseUrl, Output, TableOption, table_name
+from outbox_cli.commands.place import placed
+from outbox_cli.commands.targets import table_target
 from outbox_cli.failures import in_our_words, run
 from outbox_cli.messages import connected
 from outbox_cli.screen import Format
@@ -41,7 +44,10 @@ def print_sql(
 
 
 @app.command()
+@placed()
 def create(
+    *,
+    place: Place,
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     channel: Channel = DEFAULT_CHANNEL,
@@ -50,16 +56,19 @@ def create(
     """Make the table with its indexes and triggers, or what is missing of the last two."""
 
     async def make() -> TableName:
-        name = table_name(table)
-        async with connected(database_url(url)) as connection, connection.transaction():
-            await schema.create(connection, name, channel)
-        return name
+        target = await table_target(place, url, table, channel)
+        async with connected(target.url) as connection, connection.transaction():
+            await schema.create(connection, target.table, target.channel)
+        return target.table
 
     _done(run(make()), "is there, with its indexes and triggers", output)
 
 
 @app.command()
+@placed()
 def upgrade(
+    *,
+    place: Place,
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     channel: Channel = DEFAULT_CHANNEL,
@@ -68,16 +77,19 @@ def upgrade(
     """Bring an older table to the present in place, keeping every row; locks it meanwhile."""
 
     async def bring() -> TableName:
-        name = table_name(table)
-        async with connected(database_url(url)) as connection, connection.transaction():
-            await schema.upgrade(connection, name, channel)
-        return name
+        target = await table_target(place, url, table, channel)
+        async with connected(target.url) as connection, connection.transaction():
+            await schema.upgrade(connection, target.table, target.channel)
+        return target.table
 
     _done(run(bring()), "is as it should be", output)
 
 
 @app.command()
+@placed()
 def check(
+    *,
+    place: Place,
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     channel: Channel = DEFAULT_CHANNEL,
@@ -86,9 +98,9 @@ def check(
     """Tell what is wrong with the table, each with its cure; exit code 1 where something is."""
 
     async def judge() -> tuple[TableName, list[Problem]]:
-        name = table_name(table)
-        async with connected(database_url(url)) as connection, connection.transaction(readonly=True):
-            return name, await schema.check(connection, name, channel)
+        target = await table_target(place, url, table, channel)
+        async with connected(target.url) as connection, connection.transaction(readonly=True):
+            return target.table, await schema.check(connection, target.table, target.channel)
 
     name, problems = run(judge())
     if output is Format.JSON:

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import re
-import secrets
 import signal
 import subprocess
 from pathlib import Path
@@ -46,7 +45,7 @@ class PostgresServer:
         self._run = run
         self._folder = run.subfolder("postgres")
         self._data = self._folder / "data"
-        self._password = secrets.token_urlsafe(18)
+        self._password = run.password(self._folder)
         self._port = 0
         self._daemon = self._make_daemon()
 
@@ -56,8 +55,9 @@ class PostgresServer:
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self._port}/postgres"
 
     def boot(self) -> None:
-        """Make the data folder, then start on a free port."""
-        self._initialise()
+        """Make the data folder where there is none, then start on a free port."""
+        if not self._data.exists():
+            self._initialise()
         try:
             self._start_on_free_port()
         except PortTakenError:
@@ -77,7 +77,10 @@ class PostgresServer:
         self._daemon.kill()
 
     def discard(self) -> None:
-        """Postgres's immediate shutdown."""
+        """Postgres's immediate shutdown; the fast one where the data is kept."""
+        if self._run.is_kept:
+            self.stop()
+            return
         self._daemon.discard()
         self._release_shared_memory()
 

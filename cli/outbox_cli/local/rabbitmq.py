@@ -1,7 +1,7 @@
 """A private RabbitMQ from the programs on this machine."""
 
 import os
-import secrets
+import shutil
 import signal
 import socket
 from pathlib import Path
@@ -38,8 +38,10 @@ class RabbitMQServer:
         self._program = program
         self._run = run
         self._folder = run.subfolder("rabbitmq")
+        # Of links, which may lead nowhere by now where the folder is one that was kept.
+        shutil.rmtree(run.path / "rabbitmq-installation", ignore_errors=True)
         self._slim_sbin = plugins.slim(program.resolve().parent, run.subfolder("rabbitmq-installation"))
-        self._password = secrets.token_urlsafe(18)
+        self._password = run.password(self._folder)
         self._amqp = self._management = self._distribution = self._epmd_port = 0
         self._epmd: Daemon | None = None
         self._broker: Daemon | None = None
@@ -89,8 +91,11 @@ class RabbitMQServer:
                 daemon.kill()
 
     def discard(self) -> None:
-        """The same: Erlang's VM leaves nothing in the kernel."""
-        self.kill()
+        """The same: Erlang's VM leaves nothing in the kernel. In order where the data is kept."""
+        if self._run.is_kept:
+            self.stop()
+        else:
+            self.kill()
 
     def _start_on_free_ports(self) -> None:
         self._amqp, self._management, self._distribution, self._epmd_port = free_ports(4)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -37,6 +38,8 @@ class Record:
     """The servers."""
     containers: tuple[str, ...] = ()
     """Names of Docker containers, written before they are made."""
+    is_kept: bool = False
+    """Whether the folder stays when the run is over."""
 
     def to_json(self) -> str:
         """As it is in the folder."""
@@ -52,16 +55,19 @@ class Record:
                 Child(Process(**child["process"]), child["quit_signal"]) for child in raw["children"]
             ),
             containers=tuple(raw["containers"]),
+            is_kept=raw.get("is_kept", False),
         )
 
 
 class RunFolder:
-    """A folder below `$TMPDIR/outbox-local-<uid>/` that holds all that one run leaves on the disk."""
+    """A folder that holds all that one run leaves on the disk: for its time, or kept for the next one."""
 
-    def __init__(self, path: Path, owner: Process) -> None:
+    def __init__(self, path: Path, owner: Process, *, is_kept: bool = False) -> None:
         self.path = path
+        self.is_kept = is_kept
+        """Whether a later run goes on with it."""
         self.account = account.for_servers()
-        self._record = Record(owner)
+        self._record = Record(owner, is_kept=is_kept)
         self._lock = threading.Lock()
         self._write()
 
@@ -73,13 +79,35 @@ class RunFolder:
         path.chmod(0o711)
         return cls(path, processes.current())
 
+    @classmethod
+    def keep(cls, path: Path) -> "RunFolder":
+        """Make one that outlives the run, or go on with it; what a killed run left running there is ended."""
+        path.mkdir(mode=0o711, exist_ok=True)
+        if record := read(path):
+            if processes.is_alive(record.owner):
+                raise LocalServiceError(
+                    f"{path} is in use by process {record.owner.pid}; stop that one, or do not keep the data"
+                )
+            _remove(path, record)
+        return cls(path, processes.current(), is_kept=True)
+
     def subfolder(self, name: str) -> Path:
         """A folder for one server, owned by the account that the server runs under."""
         path = self.path / name
-        path.mkdir(mode=0o700, parents=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=self.is_kept)
         if self.account:
             self.account.owns(path)
         return path
+
+    def password(self, folder: Path) -> str:
+        """A password for the server of a folder: a new one, or where the data is kept the one of before."""
+        path = folder / "kept-password"
+        if self.is_kept and path.exists():
+            return path.read_text()
+        password = secrets.token_urlsafe(18)
+        if self.is_kept:
+            self.secret_file(path, password)
+        return password
 
     def secret_file(self, path: Path, text: str) -> Path:
         """Write a file that only the server's account can read."""
@@ -104,7 +132,7 @@ class RunFolder:
             self._write()
 
     def remove(self) -> None:
-        """End whatever of this run still lives, and delete the folder."""
+        """End whatever of this run still lives, and delete the folder unless it is kept."""
         _remove(self.path, self._record)
 
     def _write(self) -> None:
@@ -114,7 +142,7 @@ class RunFolder:
 
 
 def sweep(progress: Callable[[str], None], parent: Path) -> None:
-    """Remove the folders whose owner is dead, with everything that still runs in them."""
+    """Remove the folders whose owner is dead, but for kept ones, with everything that still runs in them."""
     for path in sorted(parent.iterdir()):
         record = read(path)
         if record and not processes.is_alive(record.owner):
@@ -134,6 +162,9 @@ def _remove(path: Path, record: Record) -> None:
     _end_processes(path, record)
     for name in record.containers:
         docker.remove(name)
+    if record.is_kept:
+        (path / _RECORD).unlink(missing_ok=True)
+        return
     # The record goes last: until then an interrupted removal is taken up again by the next run.
     for entry in path.glob("*/"):
         shutil.rmtree(entry, ignore_errors=True)

@@ -72,19 +72,26 @@ def start(
     progress: Progress = to_stderr,
     environment: Mapping[str, str] | None = None,
     temporary: Path | None = None,
+    keep: Path | None = None,
 ) -> Iterator[Services]:
     """Find or start the services, and remove what was started at the end.
 
     `environment` is where the URLs of running services are looked for, `os.environ` by default; an empty
     one gives private services whatever the shell exports. `temporary` is where the data is kept for the
-    time of the run, `$TMPDIR` by default.
+    time of the run, `$TMPDIR` by default. `keep` is a folder in which it stays instead, and which a later run
+    goes on with; its parent exists, and nobody else can write there.
     """
     environment = os.environ if environment is None else environment
     wanted = [product for product, yes in ((POSTGRES, postgres), (RABBITMQ, rabbitmq)) if yes]
     for parent in {runfolder.parent_folder(), runfolder.parent_folder(temporary)}:
         runfolder.sweep(progress, parent)
     sources = _find(wanted, environment, progress)
-    with _run_folder(runfolder.parent_folder(temporary)) as run:
+    if keep and any(isinstance(source, Container) for source in sources.values()):
+        raise LocalServiceError(
+            "what is in Docker goes with its container; install Postgres and RabbitMQ here to keep their data"
+        )
+    made = RunFolder.keep(keep) if keep else RunFolder.create(runfolder.parent_folder(temporary))
+    with _removed(made) as run:
         services = Services(
             _postgres(sources[POSTGRES], run) if postgres else None,
             _rabbitmq(sources[RABBITMQ], run, environment) if rabbitmq else None,
@@ -159,9 +166,8 @@ def _not_in_package(product: Product, package: str) -> LocalServiceError:
 
 
 @contextmanager
-def _run_folder(parent: Path) -> Iterator[RunFolder]:
+def _removed(run: RunFolder) -> Iterator[RunFolder]:
     """A run folder that is removed also where the interpreter ends without leaving the `with` block."""
-    run = RunFolder.create(parent)
     owner = os.getpid()
 
     def remove() -> None:

@@ -1,0 +1,146 @@
+"""The two ways to see a project run: one live screen in a terminal, or a line for each change elsewhere."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from rich.console import Console, ConsoleDimensions, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from outbox_cli import screen
+from outbox_cli.dev.board import HEADINGS, Board, Row
+from outbox_cli.dev.happenings import Happening, Kind
+
+_MOST_NEWS = 200
+_FEWEST_NEWS = 3
+_STYLES = {
+    Kind.HANDLED: "green",
+    Kind.RETRIED: "yellow",
+    Kind.DEAD_LETTERED: "red",
+    Kind.TROUBLE: "red",
+    Kind.SAID: "dim",
+}
+_READY_STYLES = {"True": "green", "False": "red"}
+
+
+class PlainScreen:
+    """A line for each change, as text or as JSON."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self._shown: dict[str, tuple[str, str]] = {}
+        self._complaints: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left to do."""
+
+    def note(self, line: str) -> None:
+        """Print what a person may want to copy."""
+        self._print({"note": line}, line)
+
+    def tell(self, happening: Happening) -> None:
+        """Print what has happened."""
+        self._print(asdict(happening), f"{happening.source} {happening.kind}: {happening.text}")
+
+    def show(self, board: Board) -> None:
+        """Print what is another than before."""
+        for row in board.rows:
+            if self._shown.get(row.resource) != (row.ready, row.reason):
+                self._shown[row.resource] = row.ready, row.reason
+                self._print(asdict(row), _sentence(row))
+        for complaint in board.complaints if board.complaints != self._complaints else ():
+            self._print({"complaint": complaint}, complaint)
+        self._complaints = board.complaints
+
+    def _print(self, value: dict[str, object], text: str) -> None:
+        print(screen.json_line(value) if self._as_json else screen.printable(text), flush=True)
+
+
+class LiveScreen:
+    """The resources and the last news, drawn anew whenever something changes."""
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._title = title
+        self._console = console
+        self._board = Board()
+        self._news: deque[tuple[str, Happening]] = deque(maxlen=_MOST_NEWS)
+        self._live = Live(self._drawn(), console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def __enter__(self) -> Self:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def note(self, line: str) -> None:
+        """Print it above everything, where it stays."""
+        self._console.print(Text(line), soft_wrap=True)
+
+    def tell(self, happening: Happening) -> None:
+        """Put it under the last news."""
+        self._news.append((time.strftime("%H:%M:%S"), happening))
+
+    def show(self, board: Board) -> None:
+        """Draw it."""
+        self._board = board
+        self._live.update(self._drawn(), refresh=True)
+
+    def _drawn(self) -> RenderableType:
+        return picture(self._title, self._board, list(self._news), self._console.size)
+
+
+AnyScreen: TypeAlias = PlainScreen | LiveScreen
+
+
+def picture(
+    title: str, board: Board, news: Sequence[tuple[str, Happening]], size: ConsoleDimensions
+) -> RenderableType:
+    """All that fits: the resources, what is wrong, and as many of the last news as there is room for."""
+    troubles = _troubles(board)
+    above = 2 + len(board.rows) + sum(1 + len(text) // size.width for text in troubles)
+    room = max(size.height - above - 1, _FEWEST_NEWS)
+    return Group(Text(title, style="bold"), _table(board.rows), *troubles, *map(_line, news[-room:]))
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(*HEADINGS, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for row in rows:
+        resource, ready, *others = row.cells
+        table.add_row(
+            Text(resource), Text(ready, style=_READY_STYLES.get(ready, "yellow")), *map(Text, others)
+        )
+    return table
+
+
+def _troubles(board: Board) -> list[Text]:
+    """What a person has to mend."""
+    wrong = [f"{row.resource}: {row.message}" for row in board.rows if row.message]
+    lines = [Text(screen.one_line(text), style="red") for text in (*board.complaints, *wrong)]
+    return [Text(), *lines, Text()] if lines else [Text()]
+
+
+def _line(news: tuple[str, Happening]) -> Text:
+    at, happening = news
+    text = screen.one_line(happening.text)
+    line = Text(f"{at} {happening.source.rpartition('/')[2]} {happening.kind}: {text}", no_wrap=True)
+    line.stylize(_STYLES[happening.kind])
+    line.overflow = "ellipsis"
+    return line
+
+
+def _sentence(row: Row) -> str:
+    why = f": {row.message}" if row.message else ""
+    return f"{row.resource} Ready={row.ready} {row.reason}{why}"

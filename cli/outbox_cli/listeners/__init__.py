@@ -1,0 +1,1 @@
+"""Listeners in the code as OutboxListener manifests, and where the two differ. Pure."""
