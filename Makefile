@@ -21,8 +21,8 @@ help:  ## List the targets
 test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name")
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-e2e: $(STAMP)  ## Run the tests that need Helm, images and a cluster (CLUSTER=auto|local|kind|KUBECONFIG)
-	$(BIN)/pytest tests/chart tests/e2e --cluster=$(CLUSTER) $(ARGS)
+e2e: $(STAMP)  ## Run the tests that need images and a cluster (CLUSTER=auto|local|kind|KUBECONFIG)
+	$(BIN)/pytest tests/e2e --cluster=$(CLUSTER) $(ARGS)
 
 cluster: $(STAMP)  ## Start a Kubernetes cluster that stays (CLUSTER=local|kind)
 	$(BIN)/python -m tests.cluster up --cluster=$(CLUSTER)

@@ -497,7 +497,7 @@ async def test_after_stopping_what_was_delivered_can_be_settled_and_no_more_come
     assert not consumer.is_usable
     delivered = list(inbox.received)
     await send(broker, b"more")
-    # RabbitMQ hands a quorum queue 32 acks at once, and forgets what waits behind them when the channel closes.
+    # RabbitMQ hands a quorum queue 32 acks at once; what waits behind those goes with the channel.
     acked = [*delivered[:10], *delivered[10::20]][:30]
     for received in acked:
         assert consumer.ack(received)
