@@ -1,0 +1,95 @@
+"""`python -m tests.docs.stand_ins PROGRAM …`: what stands on PATH for programs that would leave this machine.
+
+They do nothing of what they are asked for, and refuse what the real program would refuse. kubectl is the real
+one, on a real API server; but that has no nodes, so that what needs one only has its arguments read.
+
+On a cluster with nodes they are run for real by tests/e2e: helm install by all of it (installation.py),
+upgrade by test_rolling.py, uninstall by test_reinstallation.py, test by test_installation.py; scaling, pauses
+and rotation by test_keeping.py, new images by test_rolling.py. pip by tests/integration/test_bare_install.py.
+"""
+
+import argparse
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.requirements import Requirement
+
+from outbox_operator.chart.values import Values
+from tests.docs.pages import REPOSITORY
+
+PROGRAMS = ("helm", "kubectl", "make", "pip")
+_NEEDS_A_NODE = ("exec", "logs", "port-forward", "drain", "rollout")
+
+
+def pip(arguments: Sequence[str]) -> None:
+    """Of our distribution, with extras that it has."""
+    parser = argparse.ArgumentParser("pip")
+    parser.add_argument("verb", choices=["install"])
+    parser.add_argument("requirement", type=Requirement)
+    wanted = parser.parse_args(arguments).requirement
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    if wanted.name != project["name"] or wanted.extras - project["optional-dependencies"].keys():
+        sys.exit(f"pip: there is no {wanted}")
+
+
+def make(arguments: Sequence[str]) -> None:
+    """A target that there is. Help is told, and the demo run, faster than for people."""
+    if list(arguments) == ["demo"]:
+        os.execvp("outbox", ["outbox", "demo", "--per-second", "100", "--remind-after", "1"])  # noqa: S606
+    only_told = () if not arguments or "help" in arguments else ("--dry-run",)
+    os.execvp("/usr/bin/make", ["make", *only_told, "-C", str(REPOSITORY), *arguments])  # noqa: S606
+
+
+def kubectl(arguments: Sequence[str]) -> None:
+    only_read = ("--help",) if arguments[0] in _NEEDS_A_NODE else ()
+    program = os.environ["DOCS_KUBECTL"]
+    os.execv(program, [program, *arguments, *only_read])  # noqa: S606
+
+
+def helm(arguments: Sequence[str]) -> None:
+    """A chart that is there, with values that it has."""
+    parser = argparse.ArgumentParser("helm", allow_abbrev=False)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for verb in ("install", "upgrade", "uninstall", "test"):
+        known = verbs.add_parser(verb, allow_abbrev=False)
+        known.add_argument("release")
+        known.add_argument("--namespace", "-n", required=True)
+        known.add_argument("--wait", action="store_true")
+        if verb in ("install", "upgrade"):
+            known.add_argument("chart", type=Path)
+            known.add_argument("--create-namespace", action="store_true")
+            known.add_argument("--take-ownership", action="store_true")
+            known.add_argument("--set", action="append", default=[])
+            known.add_argument("--values", "-f", action="append", default=[], type=Path)
+    given = parser.parse_args(arguments)
+    if given.verb in ("install", "upgrade"):
+        if not (given.chart / "Chart.yaml").exists():
+            sys.exit(f"helm: {given.chart} is no chart")
+        for path in given.values:
+            Values.model_validate(yaml.safe_load(path.read_text()))
+        for each in given.set:
+            Values.model_validate(_value(*each.split("=", 1)))
+
+
+def _value(path: str, text: str) -> dict[str, Any]:
+    """`watchNamespaces={shop}` as it would be in a file."""
+    value: Any = text.strip("{}").split(",") if text.startswith("{") else yaml.safe_load(text)
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return dict(value)
+
+
+_STAND_INS: dict[str, Callable[[Sequence[str]], None]] = {
+    "helm": helm,
+    "kubectl": kubectl,
+    "make": make,
+    "pip": pip,
+}
+
+if __name__ == "__main__":
+    _STAND_INS[sys.argv[1]](sys.argv[2:])
