@@ -66,4 +66,5 @@ def build(
 def _with_their_bases(images: Sequence[Image]) -> list[Image]:
     """These, and those that an argument of theirs names."""
     named = {value for image in images for value in image.arguments.values()}
-    return [image for image in IMAGES if image in images or image.reference in named]
+    ours = [image for image in IMAGES if image in images or image.reference in named]
+    return [*ours, *(image for image in images if image not in ours)]

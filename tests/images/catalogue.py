@@ -50,6 +50,8 @@ FIXED_SHOP = _shop("1.1", "fixed")
 """The same application, after somebody mended the listener that always fails."""
 POSTGRES = _service("postgres:17")
 RABBITMQ = _service("rabbitmq:4-management")
+NEWCOMER = _service("newcomer:test")
+"""A machine to try the project on, for no cluster."""
 
 IMAGES = (OPERATOR, RELAY, WORKER, SHOP, FIXED_SHOP, POSTGRES, RABBITMQ)
 """All of them, each after those that it is built from."""

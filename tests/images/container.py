@@ -69,13 +69,15 @@ def container(
     command: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
     data: str | None = None,
+    mounts: Mapping[str, Path] | None = None,
 ) -> Iterator[Container]:
-    """Run an image, with arguments for its entry point or a command instead of that, and with a folder that
-    it may write to where it keeps its data."""
+    """Run an image, with arguments for its entry point or a command instead of that, with a folder that it
+    may write to where it keeps its data, and with files and folders of this machine."""
     says = buildah.configuration(image.reference)["config"]
     run = [*(says["Entrypoint"] if command is None else command), *arguments]
     with tempfile.TemporaryDirectory(prefix="outbox-container-") as folder, _root(buildah, image) as root:
-        specification = _specification(root, says, run, environment or {}, data)
+        folders = list(_folders(says, data, mounts or {}))
+        specification = _specification(root, says, run, environment or {}, folders)
         (Path(folder) / "config.json").write_text(json.dumps(specification))
         name, state = f"outbox-{uuid4().hex[:12]}", Path(folder) / "state"
         process = subprocess.Popen(
@@ -108,14 +110,15 @@ def _root(buildah: Buildah, image: Image) -> Iterator[Path]:
 
 
 def _specification(
-    root: Path, says: Mapping[str, Any], run: Sequence[str], environment: Mapping[str, str], data: str | None
+    root: Path,
+    says: Mapping[str, Any],
+    run: Sequence[str],
+    environment: Mapping[str, str],
+    mounts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """What runc is told (config.json of the OCI's runtime specification)."""
     given = dict(each.split("=", 1) for each in says["Env"])
     user, group = map(int, says["User"].split(":"))
-    mounts: list[Mapping[str, Any]] = list(_MOUNTS)
-    if data:
-        mounts.append({**_MOUNTS[-1], "destination": data, "options": [f"uid={user}", f"gid={group}"]})
     return {
         "ociVersion": "1.0.2",
         "process": {
@@ -127,6 +130,17 @@ def _specification(
             "capabilities": {},
         },
         "root": {"path": str(root), "readonly": True},
-        "mounts": mounts,
+        "mounts": [*_MOUNTS, *mounts],
         "linux": {"namespaces": [{"type": kind} for kind in _NAMESPACES]},
     }
+
+
+def _folders(
+    says: Mapping[str, Any], data: str | None, shared: Mapping[str, Path]
+) -> Iterator[Mapping[str, Any]]:
+    """What a container has beside its image: a folder of its user, and what is this machine's."""
+    user, group = says["User"].split(":")
+    if data:
+        yield {**_MOUNTS[-1], "destination": data, "options": [f"uid={user}", f"gid={group}"]}
+    for destination, source in shared.items():
+        yield {"destination": destination, "type": "bind", "source": str(source), "options": ["bind"]}
