@@ -7,6 +7,7 @@ import yaml
 from kubernetes.aio.client import Configuration
 
 from outbox_operator.cluster.connection import Connection
+from outbox_operator.cluster.errors import ClusterError
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,15 @@ async def test_a_context_of_a_kubeconfig_says_which_cluster_and_namespace(
         assert ((await connection.credentials()).server, connection.namespace) == (server, namespace)
     finally:
         await connection.close()
+
+
+async def test_a_kubeconfig_without_a_user_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    config = {
+        "current-context": "one",
+        "clusters": [{"name": "one", "cluster": {"server": "https://one.example"}}],
+        "contexts": [{"name": "one", "context": {"cluster": "one"}}],
+    }
+    file.write_text(yaml.safe_dump(config))
+    with pytest.raises(ClusterError, match="its context names no user; .* set KUBECONFIG"):
+        await Connection.open({"KUBECONFIG": str(file)})

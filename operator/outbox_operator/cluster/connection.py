@@ -209,7 +209,11 @@ def _told(what: str) -> Iterator[None]:
 async def _load_kubeconfig(file: str | None, context: str | None, configuration: Configuration) -> str:
     """Tells the context's namespace."""
     load: Any = load_kube_config
-    loader = await load(file, context, client_configuration=configuration, persist_config=False)
+    try:
+        loader = await load(file, context, client_configuration=configuration, persist_config=False)
+    except TypeError as error:
+        # How the library fails over a server with TLS and nobody to enter as.
+        raise ConfigException("its context names no user") from error
 
     async def refresh(_: Configuration) -> None:
         # It asks the program only where the last token has expired.
