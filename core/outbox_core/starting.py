@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from outbox_core.backoff import Backoff
@@ -11,6 +11,9 @@ from outbox_core.broker_errors import BrokerLostError, UnreachableError
 
 _WAITING = Backoff(0.1, 1.0)
 """Between two tries to start while nobody answers."""
+
+_AGAIN_SECONDS = 0.5
+"""How long to wait for the end of what was cancelled, before it is cancelled again."""
 
 
 async def patiently(
@@ -47,8 +50,20 @@ async def beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
+            await end(tasks)
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until they have ended.
+
+    Once may not be enough: in Python 3.11 `wait_for`, which aiormq waits with, forgets a cancellation that
+    comes together with the answer.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_AGAIN_SECONDS)
 
 
 def one_of(**choices: Any) -> Any:

@@ -14,7 +14,7 @@ from outbox_core.database import Database
 from outbox_core.health import Readiness
 from outbox_core.listening import Listening
 from outbox_core.signals import Shutdown
-from outbox_core.starting import beside, broker_may_come, broker_reason, one_of, patiently
+from outbox_core.starting import beside, broker_may_come, broker_reason, end, one_of, patiently
 from outbox_relay.errors import TableError
 from outbox_relay.hooks import Hook, Hooks
 from outbox_relay.lane import Lane
@@ -141,8 +141,7 @@ class MessageRelay:
             _, late = await asyncio.wait(running, timeout=self.settings.shutdown_timeout)
             if late:
                 _log.warning("%d lanes did not finish in time; their batches are rolled back", len(late))
-            for task in late:
-                task.cancel()
+            await end(late)
 
     async def _prepare_table(self, database: Database) -> None:
         """Create or check the table, since a relay on a wrong one would do nothing for ever."""

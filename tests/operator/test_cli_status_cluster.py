@@ -14,6 +14,7 @@ from tests.integration.relaying import until
 from tests.operator.control_plane.api import Manifest
 from tests.operator.control_plane.identity import identity, rule
 from tests.operator.site import Site
+from tests.operator.unchecked import store_unchecked
 
 NOW = "2026-01-01T00:00:00Z"
 SUBSCRIPTION = Subscription(QUEUE, ("user.*",), (timedelta(seconds=1),))
@@ -144,9 +145,20 @@ async def test_all_namespaces_are_shown_to_somebody_who_may_read_no_secret(
     told = await asyncio.to_thread(
         kubectl_outbox, "status", "-A", "-o", "json", KUBECONFIG=str(somebody.kubeconfig)
     )
+    assert told.output, told.errors
     resources = [each["resource"] for each in json.loads(told.output)["queues"]]
     assert (shop.namespace, "mail") in [(each["namespace"], each["name"]) for each in resources]
     assert f"Secret {shop.namespace}/shop-db: you may not get secrets" in told.errors
+
+
+async def test_a_resource_that_cannot_be_read_hides_no_other(shop: Site) -> None:
+    other = shop.listener("other", queue="other")
+    shop.api.create(other)
+    store_unchecked(shop, other, ordered="perhaps")
+    told = await status(shop)
+    assert told.status == 1
+    assert QUEUE in told.output
+    assert f"outbox: OutboxListener {shop.namespace}/other: spec.ordered: " in told.errors
 
 
 async def test_an_empty_namespace_has_nothing_wrong(site: Site) -> None:

@@ -1,6 +1,7 @@
 """How a relay or a worker starts: patiently where waiting helps, and not at all where a person has to act."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -55,6 +56,23 @@ async def test_a_wish_to_stop_ends_the_waiting() -> None:
 
     await patiently(step, is_passing=_is_away, stopping=stopping, on_wait=on_wait)
     assert len(tries) == 1
+
+
+async def test_a_helper_that_misses_a_cancellation_is_cancelled_again() -> None:
+    ended = []
+
+    async def helper() -> None:
+        # As wait_for does where the answer comes at the same moment.
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("helper")
+
+    async with beside(helper()):
+        await asyncio.sleep(0)
+    assert ended == ["helper"]
 
 
 async def test_helpers_end_with_the_block() -> None:

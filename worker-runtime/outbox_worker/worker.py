@@ -16,7 +16,7 @@ from outbox_core.broker import Broker, BrokerState
 from outbox_core.database import UnreachableError
 from outbox_core.health import Readiness
 from outbox_core.signals import Shutdown
-from outbox_core.starting import beside, broker_may_come, broker_reason, one_of, patiently
+from outbox_core.starting import beside, broker_may_come, broker_reason, end, one_of, patiently
 from outbox_worker.attempt import Attempts
 from outbox_worker.call import Around, Caller
 from outbox_worker.dead_letters import DeadLetters
@@ -178,8 +178,7 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(post.subscriber.run()) for post in posts]
                 await stopping.wait()
-                for task in running:
-                    task.cancel()
+                await end(running)
             _log.info("stopping: finishing the messages under way")
             timeout_seconds = self.settings.shutdown_timeout
             async with asyncio.TaskGroup() as group:

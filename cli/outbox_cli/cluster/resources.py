@@ -37,6 +37,8 @@ class Resources:
         self._cluster = cluster
         self.namespace = namespace
         """Where names are looked up."""
+        self.unreadable: list[str] = []
+        """What was left out of a list, and why."""
 
     async def relays(self, *, everywhere: bool = False) -> list[OutboxRelay]:
         """The OutboxRelays of the namespace, or of all."""
@@ -93,7 +95,12 @@ class Resources:
                 f"the cluster knows no {kind}; install the operator there, or name another cluster "
                 "with --context"
             ) from None
-        found = [_parsed(manifest, model) for manifest in manifests]
+        found = []
+        for manifest in manifests:
+            try:
+                found.append(_parsed(manifest, model))
+            except CommandError as error:
+                self.unreadable.append(str(error))
         return sorted(found, key=lambda each: each.metadata.path)
 
     async def _one(self, kind: Kind, model: type[R], name: str) -> R:

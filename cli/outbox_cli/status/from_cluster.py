@@ -73,6 +73,7 @@ async def picture_of_cluster(
         ),
         tuple(tier for look in found.values() for tier in look.tiers),
         tuple(note for look in found.values() for note in look.notes),
+        tuple(resources.unreadable),
     )
 
 
