@@ -133,6 +133,8 @@ async def test_only_what_is_referred_to_is_known(
     secrets.set_references({(namespace, "a"), (namespace, "b")})
     for name in ("a", "b"):
         assert await secrets.read(namespace, name) == {"key": name.encode()}
+    # Else the first may be given up before it is watched.
+    await until("two watches are there", lambda: calls.count(("watch", "ok")) == 2)
     secrets.set_references({(namespace, "b"), (namespace, "c")})
     assert await secrets.read(namespace, "c") == {"key": b"c"}
     await until("a third watch is there", lambda: calls.count(("watch", "ok")) == 3)
