@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 
 from outbox.schema.quoting import dollar_quoted
 from outbox.table import TableName, quote_identifier, quote_literal
@@ -108,6 +109,7 @@ def _missing_trigger_sql(table: TableName, trigger: Trigger) -> str:
 """
 
 
+@lru_cache(maxsize=256)  # The same few payloads come with every commit.
 def concerns(payload: str, table: TableName) -> bool:
     """Whether a notification with this payload may be about the table.
 
