@@ -53,6 +53,11 @@ def probe_port(environment: Mapping[str, str]) -> int:
     return int(text)
 
 
+def probe_host(environment: Mapping[str, str]) -> str | None:
+    """The address to serve them on: what `OUTBOX_PROBE_HOST` says; None for all addresses."""
+    return environment.get("OUTBOX_PROBE_HOST") or None
+
+
 def leaves(error: BaseException) -> list[BaseException]:
     """What an exception group consists of, in the end."""
     if isinstance(error, BaseExceptionGroup):

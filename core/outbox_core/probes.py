@@ -157,7 +157,7 @@ def _listening(address: tuple[str, int], probes: Probes) -> _Server:
         cause = getattr(error, "strerror", None) or str(error)
         raise ProbesError(
             f"probes cannot listen on port {port} of {host}: {cause}; "
-            f"stop what listens there or choose another port"
+            f"stop what listens there, or choose another port or address"
         ) from error
 
 

@@ -1,7 +1,8 @@
 """`python -m outbox_operator`: the operator, with settings from the environment.
 
 The cluster is the one of the pod's service account, or of KUBECONFIG. Each field of `Settings` may be given
-as `OUTBOX_…`. `OUTBOX_PROBE_PORT` (8080) serves /livez, /readyz and /metrics.
+as `OUTBOX_…`. `OUTBOX_PROBE_PORT` (8080) serves /livez, /readyz and /metrics, on `OUTBOX_PROBE_HOST` (all
+addresses).
 """
 
 import argparse
@@ -16,7 +17,15 @@ from dataclasses import fields
 from importlib.metadata import version
 
 from outbox_core import logs, loop
-from outbox_core.environment import SettingError, leaves, log_format, one_line, probe_port, variable_of
+from outbox_core.environment import (
+    SettingError,
+    leaves,
+    log_format,
+    one_line,
+    probe_host,
+    probe_port,
+    variable_of,
+)
 from outbox_core.probes import Probes, ProbesError
 from outbox_core.signals import Shutdown
 from outbox_operator.cluster.client import Cluster
@@ -47,7 +56,7 @@ def main(environment: Mapping[str, str] = os.environ, arguments: Sequence[str] |
 async def _operate(settings: Settings, port: int, environment: Mapping[str, str]) -> None:
     metrics = Metrics()
     connection = await Connection.open(environment)
-    probes = Probes(port)
+    probes = Probes(port, probe_host(environment))
     try:
         with probes, Shutdown() as shutdown:
             beating = asyncio.create_task(probes.liveness.run())
@@ -96,7 +105,7 @@ def _read(arguments: Sequence[str] | None) -> None:
     parser = argparse.ArgumentParser(
         prog="outbox_operator",
         description=(__doc__ or "").replace("`", ""),
-        epilog=f"environment:\n  KUBECONFIG\n  OUTBOX_PROBE_PORT\n{variables}",
+        epilog=f"environment:\n  KUBECONFIG\n  OUTBOX_PROBE_PORT\n  OUTBOX_PROBE_HOST\n{variables}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=version("outbox-operator"))

@@ -24,10 +24,15 @@ class Finding:
     """Why, for a person, and what to do about it."""
 
 
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """As a person would mend them."""
+    order = list(ConditionType)
+    return sorted(findings, key=lambda finding: order.index(finding.type))
+
+
 def ready(findings: Iterable[Finding]) -> Finding:
     """The sum: the first thing that is wrong, else the first that is not known, else that all is well."""
-    order = list(ConditionType)
-    ordered = sorted(findings, key=lambda finding: order.index(finding.type))
+    ordered = in_order(findings)
     for finding in ordered:
         if finding.type is ConditionType.PAUSED and finding.status is ConditionStatus.TRUE:
             # Nobody looks at the rest meanwhile: whatever is said of it is old.
@@ -53,10 +58,9 @@ def merge(
     """
     found = [finding for finding in findings if finding.type is not ConditionType.READY]
     before = {condition.type: condition for condition in old}
-    order = list(ConditionType)
     ours = [
         _condition(finding, before.get(finding.type), generation, now)
-        for finding in sorted([*found, ready(found)], key=lambda finding: order.index(finding.type))
+        for finding in in_order([*found, ready(found)])
     ]
     known = {str(kind) for kind in ConditionType}
     return (*ours, *(condition for condition in old if condition.type not in known))

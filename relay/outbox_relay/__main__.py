@@ -1,7 +1,7 @@
 """`python -m outbox_relay`: a relay whose settings come from the environment, as in a container.
 
 `OUTBOX_DATABASE_URL` and `OUTBOX_BROKER_URL` are needed; each field of `Settings` may be given as `OUTBOX_…`.
-`OUTBOX_PROBE_PORT` (8080) serves /livez, /readyz and /metrics.
+`OUTBOX_PROBE_PORT` (8080) serves /livez, /readyz and /metrics, on `OUTBOX_PROBE_HOST` (all addresses).
 """
 
 import argparse
@@ -24,6 +24,7 @@ from outbox_core.environment import (
     log_format,
     needed_url,
     one_line,
+    probe_host,
     probe_port,
     variable_of,
 )
@@ -71,7 +72,7 @@ async def _relay(environment: Mapping[str, str]) -> None:
         rmq_connection_url=needed_url(environment, "OUTBOX_BROKER_URL"),
         settings=from_environment(environment),
     )
-    probes = Probes(probe_port(environment))
+    probes = Probes(probe_port(environment), probe_host(environment))
     # Before anybody can ask: without a check it would be ready.
     probes.readiness.add("relay", relay.unready_reason)
     with probes, Shutdown() as shutdown:
@@ -94,7 +95,8 @@ def _read(arguments: Sequence[str] | None) -> None:
     parser = argparse.ArgumentParser(
         prog="outbox_relay",
         description=(__doc__ or "").replace("`", ""),
-        epilog=f"environment:\n  OUTBOX_DATABASE_URL\n  OUTBOX_BROKER_URL\n  OUTBOX_PROBE_PORT\n{variables}",
+        epilog=f"environment:\n  OUTBOX_DATABASE_URL\n  OUTBOX_BROKER_URL\n  OUTBOX_PROBE_PORT\n"
+        f"  OUTBOX_PROBE_HOST\n{variables}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=version("outbox-operator"))

@@ -22,6 +22,8 @@ from outbox_cli.local.processes import Process
 DEADLINE_SECONDS = 60
 _POLL_SECONDS = 0.05
 _ROWS, _COLUMNS = 40, 140
+_LISTENS = "0A"
+"""The state of a socket in /proc/net/tcp."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 RELAY = """\
@@ -113,6 +115,11 @@ class Running:
         """The processes that run listeners."""
         return {member.pid for member in self.family() if "outbox_worker" in _command(member.pid)}
 
+    def listening(self) -> list[str]:
+        """The addresses that its processes listen on, one for each socket, as the kernel writes them."""
+        held = {socket for member in self.family() for socket in _sockets(member.pid)}
+        return [address for socket, address in _listening() if socket in held]
+
     def press(self, keys: bytes) -> None:
         """Press keys in its terminal."""
         os.write(self._output, keys)
@@ -178,6 +185,27 @@ def _terminal() -> tuple[int, int]:
 def _environment(own: Mapping[str, str]) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     return {**kept, "TERM": "xterm", **own}
+
+
+def _sockets(pid: int) -> set[str]:
+    """The inodes of the sockets that a process has open."""
+    found = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        # One that is closed between the listing and the look.
+        with contextlib.suppress(FileNotFoundError):
+            found |= set(re.findall(r"socket:\[(\d+)\]", str(file.readlink())))
+    return found
+
+
+def _listening() -> list[tuple[str, str]]:
+    """All sockets that listen: their inodes and addresses, without the ports."""
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        if (path := Path("/proc/net", table)).exists()
+        for line in path.read_text().splitlines()[1:]
+    ]
+    return [(row[9], row[1].partition(":")[0]) for row in rows if row[3] == _LISTENS]
 
 
 def _command(pid: int) -> str:

@@ -17,6 +17,8 @@ from tests.integration.developing import CODE, LISTENER, Project, Running, all_e
 
 CONTROL_C = b"\x03"
 READY = r"outboxlistener/sell +True +Ready +1/1"
+LOOPBACK = "0100007F"
+"""127.0.0.1, as the kernel of a little-endian machine writes it."""
 
 
 @pytest.fixture
@@ -79,6 +81,41 @@ async def test_it_shows_what_runs_and_takes_edits_until_ctrl_c(
         assert stopped_by(dev, CONTROL_C) == 0
 
 
+async def test_each_resource_is_shown_with_its_conditions_and_counters(
+    project: Project, urls: dict[str, str], postgres_url: str
+) -> None:
+    all_well = r"outboxlistener/sell +CredentialsValid ✓  RelayReady ✓  TopologyReady ✓  WorkloadAvailable ✓"
+    with running("dev", "-f", str(project.folder), terminal=True, **urls) as dev:
+        dev.until(
+            r"outboxrelay/stall +CredentialsValid ✓  DatabaseReady ✓  TopologyReady ✓  WorkloadAvailable ✓"
+        )
+        dev.until(all_well)
+        await emit(postgres_url, "apple.sold", "a Boskop")
+        dev.until(READY + r" +0 +0 +1 +0 +0")
+
+        project.code("import nowhere\n")
+        dev.until(r"outboxlistener/sell +False +CrashLoop")
+        dev.until(
+            r"outboxlistener/sell +CredentialsValid ✓ .* TopologyReady ✓  WorkloadAvailable ✗ CrashLoop"
+        )
+        dev.until(r"outboxlistener/sell: a process ended with exit code 1: .*No module named 'nowhere'")
+        dev.mark()
+        project.code(CODE % "at two")
+        dev.until(all_well)
+
+        (project.folder / "manifests" / "relay.yaml").unlink()
+        dev.until(r"sell +RelayReady ✗ RelayMissing  TopologyReady \? RelayMissing  WorkloadAvailable ✓")
+        dev.until(r'outboxlistener/sell: OutboxRelay "stall" does not exist in namespace default; create it')
+        assert stopped_by(dev, CONTROL_C) == 0
+
+
+def test_its_processes_listen_on_the_loopback_alone(project: Project, urls: dict[str, str]) -> None:
+    with running("dev", "-f", str(project.folder), terminal=False, **urls) as dev:
+        dev.until(r"(?m)^outboxrelay/stall Ready=True Ready$")
+        dev.until(r"(?m)^outboxlistener/sell Ready=True Ready$")
+        assert dev.listening() == [LOOPBACK, LOOPBACK]
+
+
 async def test_a_wrong_edit_is_told_in_the_api_servers_words_and_stops_nothing(
     project: Project, urls: dict[str, str], postgres_url: str
 ) -> None:
@@ -102,9 +139,11 @@ def test_without_a_terminal_each_change_is_a_line(project: Project, urls: dict[s
     project.code("import nowhere\n")
     with running("dev", "-f", str(project.folder), terminal=False, **urls) as dev:
         dev.until(r"(?m)^outboxrelay/stall Ready=True Ready$")
+        dev.until(r"(?m)^outboxlistener/sell WorkloadAvailable=False CrashLoop$")
         dev.until(r"outboxlistener/sell Ready=False CrashLoop: a process ended with exit code 1: ")
         assert "No module named 'nowhere'" in dev.text
         project.code(CODE % "at last")
+        dev.until(r"(?m)^outboxlistener/sell WorkloadAvailable=True Available$")
         dev.until(r"(?m)^outboxlistener/sell Ready=True Ready$")
         members = dev.family()
         dev.process.send_signal(signal.SIGTERM)

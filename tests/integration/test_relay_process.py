@@ -105,8 +105,8 @@ async def test_readiness_tells_that_the_database_is_away(rabbitmq_url: str) -> N
 async def test_help_names_every_variable_and_version_the_version() -> None:
     helped = await result_of("--help")
     assert helped.status == 0
-    for name in ("OUTBOX_DATABASE_URL", "OUTBOX_BROKER_URL", "OUTBOX_PROBE_PORT", "OUTBOX_CLEAN_UP_AFTER"):
-        assert name in helped.output
+    for name in ("DATABASE_URL", "BROKER_URL", "PROBE_PORT", "PROBE_HOST", "CLEAN_UP_AFTER"):
+        assert f"\n  OUTBOX_{name}\n" in helped.output
     asked = await result_of("--version")
     assert (asked.status, asked.output.strip()) == (0, version("outbox-operator"))
 

@@ -182,7 +182,8 @@ async def test_a_resource_is_for_one_listener(workshop: Workshop, folder: Path) 
 async def test_help_names_every_variable_and_version_the_version(workshop: Workshop, folder: Path) -> None:
     helped = await result_of(workshop, folder, "--help")
     assert helped.status == 0
-    for name in ("DATABASE_URL", "BROKER_URL", "PROBE_PORT", "PREFETCH_COUNT", "QUEUE", "ORDERED"):
+    urls_and_probes = ("DATABASE_URL", "BROKER_URL", "PROBE_PORT", "PROBE_HOST")
+    for name in (*urls_and_probes, "PREFETCH_COUNT", "QUEUE", "ORDERED"):
         assert f"\n  OUTBOX_{name}\n" in helped.output
     asked = await result_of(workshop, folder, "--version")
     assert (asked.status, asked.output.strip()) == (0, version("outbox-operator"))

@@ -11,7 +11,9 @@ from outbox_cli.command import app
 
 
 @pytest.mark.parametrize("part", ["relay", "worker", "operator"])
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--version"], ["--wrong", "-x", "a"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["-h"], ["--version"], ["--wrong", "-x", "a"], ["--wrong", "--", "--version"]]
+)
 def test_a_part_answers_as_its_module_does(
     part: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

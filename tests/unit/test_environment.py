@@ -12,6 +12,7 @@ from outbox_core.environment import (
     log_format,
     needed_url,
     one_line,
+    probe_host,
     probe_port,
     settings_of,
     variable_of,
@@ -101,6 +102,12 @@ def test_the_log_format_and_the_port_of_the_probes(
         assert ask({variable: text}) == value
     with pytest.raises(SettingError, match=f"{variable}='{bad}'"):
         ask({variable: bad})
+
+
+def test_the_probes_are_on_all_addresses_unless_one_is_named() -> None:
+    assert probe_host({}) is None
+    assert probe_host({"OUTBOX_PROBE_HOST": ""}) is None
+    assert probe_host({"OUTBOX_PROBE_HOST": "127.0.0.1"}) == "127.0.0.1"
 
 
 def test_a_group_of_errors_comes_apart_and_each_fits_a_line() -> None:

@@ -7,7 +7,7 @@ With `OUTBOX_QUEUE` it runs one listener, on that queue whatever the code says, 
 `OUTBOX_ORDERED` win over the code as well: a container does what its OutboxListener asks for. Without it the
 delays are for listeners that name none. They are seconds, as 1,10,60; an empty text is no retries.
 
-`OUTBOX_PROBE_PORT` (8080) serves /livez, /readyz and /metrics.
+`OUTBOX_PROBE_PORT` (8080) serves /livez, /readyz and /metrics, on `OUTBOX_PROBE_HOST` (all addresses).
 """
 
 import argparse
@@ -31,6 +31,7 @@ from outbox_core.environment import (
     log_format,
     needed_url,
     one_line,
+    probe_host,
     probe_port,
     variable_of,
 )
@@ -84,7 +85,7 @@ async def _work(targets: Sequence[str], environment: Mapping[str, str]) -> None:
         db_engine_url=environment.get("OUTBOX_DATABASE_URL") or None,
         settings=from_environment(environment),
     )
-    probes = Probes(probe_port(environment))
+    probes = Probes(probe_port(environment), probe_host(environment))
     # Before anybody can ask: without a check it would be ready.
     probes.readiness.add("worker", worker.unready_reason)
     with probes, Shutdown() as shutdown:
@@ -101,7 +102,8 @@ def _targets(arguments: Sequence[str] | None) -> list[str]:
     parser = argparse.ArgumentParser(
         prog="outbox_worker",
         description=(__doc__ or "").replace("`", ""),
-        epilog=f"environment:\n  OUTBOX_BROKER_URL\n  OUTBOX_DATABASE_URL\n  OUTBOX_PROBE_PORT\n{variables}",
+        epilog=f"environment:\n  OUTBOX_BROKER_URL\n  OUTBOX_DATABASE_URL\n  OUTBOX_PROBE_PORT\n"
+        f"  OUTBOX_PROBE_HOST\n{variables}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=version("outbox-operator"))

@@ -5,13 +5,20 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from outbox_cli.failures import fail
 
-AS_ITS_MODULE: dict[str, Any] = {
-    "add_help_option": False,
-    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
-}
+
+class _Untouched(TyperCommand):
+    """A command that leaves its arguments as they are: click would take the `--` away."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.args = args
+        return args
+
+
+AS_ITS_MODULE: dict[str, Any] = {"add_help_option": False, "cls": _Untouched}
 """How such a command is registered: the part reads its arguments itself, --help among them."""
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict, dataclass
 
+from outbox_operator.conditions import Finding
+
 HEADINGS = (
     "RESOURCE",
     "READY",
@@ -28,6 +30,8 @@ class Row:
     """Why, in one word."""
     message: str
     """Why it is not, with what to do about it."""
+    conditions: tuple[Finding, ...]
+    """What that is the sum of, in the order in which a person would mend it."""
     running: str
     """How many processes are ready, of how many."""
     backlog: int | None = None
@@ -46,7 +50,7 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         """Below the headings."""
-        shown = (value for key, value in asdict(self).items() if key != "message")
+        shown = (value for key, value in asdict(self).items() if key not in ("message", "conditions"))
         return tuple("" if value is None else str(value) for value in shown)
 
 

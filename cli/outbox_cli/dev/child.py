@@ -21,6 +21,7 @@ _PROBE_SECONDS = 2.0
 _MARGIN_SECONDS = 5.0
 _DRAIN_SECONDS = 1.0
 _OK = 200
+_LOOPBACK = "127.0.0.1"
 _CHUNK = 65_536
 _LONGEST_LINE = 1_000_000
 
@@ -109,7 +110,7 @@ class Child:
             return
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                response = await session.get(f"http://127.0.0.1:{self._port}/readyz")
+                response = await session.get(f"http://{_LOOPBACK}:{self._port}/readyz")
                 said = (await response.text()).strip()
         except (aiohttp.ClientError, OSError):
             self.is_ready, self.unready_reason = False, "starting"
@@ -128,6 +129,8 @@ class Child:
                 **self._surroundings.environment,
                 **self.program.environment,
                 "OUTBOX_PROBE_PORT": str(self._port),
+                # A pod is asked by its kubelet from outside; here nobody but us asks.
+                "OUTBOX_PROBE_HOST": _LOOPBACK,
                 # What it says is read by a program here.
                 "OUTBOX_LOG_FORMAT": "json",
             },

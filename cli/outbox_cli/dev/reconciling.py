@@ -18,17 +18,17 @@ from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
 from outbox_operator.broker.vhost import Vhost
 from outbox_operator.children.names import Owner, kind_of
 from outbox_operator.children.workload import Workload
-from outbox_operator.conditions import Finding, ready
+from outbox_operator.conditions import Finding, in_order, ready
 from outbox_operator.database import look as look_at_database
 from outbox_operator.planning import listener_plan, relay_plan
 from outbox_operator.planning.claims import Claim, Claims
-from outbox_operator.planning.findings import PAUSED, false
+from outbox_operator.planning.findings import PAUSED, topology_unmade
 from outbox_operator.planning.listener_plan import ListenerView
 from outbox_operator.planning.plan import Plan
 from outbox_operator.planning.pod_credentials import PodCredentials, draw
 from outbox_operator.planning.relay_plan import RelayView
 from outbox_operator.resources import OutboxListener, OutboxRelay
-from outbox_operator.resources.condition import ConditionStatus, ConditionType
+from outbox_operator.resources.condition import ConditionStatus
 from outbox_operator.subscriptions import queues_of
 
 State: TypeAlias = Snapshot | BrokerProblem
@@ -117,7 +117,7 @@ class Reconciler:
         if owner.spec.paused:
             return (PAUSED,)
         if plan.actions and (problem := await self._vhost.perform(plan.actions)):
-            return (*plan.findings, false(ConditionType.TOPOLOGY_READY, problem.reason, problem.message))
+            return (*topology_unmade(plan.findings, problem), *self._as_they_are(owner))
         if plan.credentials is not None:
             self._credentials[name_of(owner)] = plan.credentials
         found = self._staffed(owner, plan, manifests)
@@ -127,18 +127,21 @@ class Reconciler:
 
     def _staffed(self, owner: Owner, plan: Plan, manifests: Manifests) -> tuple[Finding, ...]:
         """Have the processes that a plan wants, and tell how they are."""
-        name = name_of(owner)
         match plan.pods:
             case Workload() as workload:
                 return (self._run(owner, workload, manifests),)
             case "None":
-                self._crew.dismiss(name)
+                self._crew.dismiss(name_of(owner))
                 return ()
             case "AsTheyAre":
-                children = self._crew.of(name)
-                return (availability(children),) if children else ()
+                return self._as_they_are(owner)
             case _:
                 assert_never(plan.pods)
+
+    def _as_they_are(self, owner: Owner) -> tuple[Finding, ...]:
+        """Tell how the processes are, where there are some, and no more."""
+        children = self._crew.of(name_of(owner))
+        return (availability(children),) if children else ()
 
     def _run(self, owner: Owner, workload: Workload, manifests: Manifests) -> Finding:
         name, wanted = name_of(owner), workload.replicas or 0
@@ -169,6 +172,7 @@ class Reconciler:
             ready=total.status,
             reason=total.reason,
             message="" if total.status is ConditionStatus.TRUE else total.message,
+            conditions=tuple(in_order(findings)),
             running=_running(self._crew.of(name_of(owner)), owner),
         )
 

@@ -5,9 +5,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, assert_never
 
-from rich.console import Console, ConsoleDimensions, Group, RenderableType
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +16,8 @@ from rich.text import Text
 from outbox_cli import screen
 from outbox_cli.dev.board import HEADINGS, Board, Row
 from outbox_cli.dev.happenings import Happening, Kind
+from outbox_operator.conditions import Finding
+from outbox_operator.resources.condition import ConditionStatus, ConditionType
 
 _MOST_NEWS = 200
 _FEWEST_NEWS = 3
@@ -26,6 +29,7 @@ _STYLES = {
     Kind.SAID: "dim",
 }
 _READY_STYLES = {"True": "green", "False": "red"}
+_MARKS = {ConditionStatus.TRUE: "✓", ConditionStatus.FALSE: "✗", ConditionStatus.UNKNOWN: "?"}
 
 
 class PlainScreen:
@@ -34,6 +38,7 @@ class PlainScreen:
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
         self._shown: dict[str, tuple[str, str]] = {}
+        self._wrong: dict[tuple[str, ConditionType], str] = {}
         self._complaints: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
@@ -55,12 +60,30 @@ class PlainScreen:
     def show(self, board: Board) -> None:
         """Print what is another than before."""
         for row in board.rows:
+            for condition in row.conditions:
+                if self._is_turn(row.resource, condition):
+                    self._print({"resource": row.resource, **asdict(condition)}, _turn(row, condition))
             if self._shown.get(row.resource) != (row.ready, row.reason):
                 self._shown[row.resource] = row.ready, row.reason
                 self._print(asdict(row), _sentence(row))
         for complaint in board.complaints if board.complaints != self._complaints else ():
             self._print({"complaint": complaint}, complaint)
         self._complaints = board.complaints
+
+    def _is_turn(self, resource: str, condition: Finding) -> bool:
+        """Whether it has become wrong, for this reason, or is well again."""
+        side = resource, condition.type
+        match condition.status:
+            case ConditionStatus.TRUE:
+                return self._wrong.pop(side, None) is not None
+            case ConditionStatus.FALSE:
+                before, self._wrong[side] = self._wrong.get(side), condition.reason
+                return before != condition.reason
+            case ConditionStatus.UNKNOWN:
+                # Nobody could look; Ready says why.
+                return False
+            case _:
+                assert_never(condition.status)
 
     def _print(self, value: dict[str, object], text: str) -> None:
         print(screen.json_line(value) if self._as_json else screen.printable(text), flush=True)
@@ -99,20 +122,21 @@ class LiveScreen:
         self._live.update(self._drawn(), refresh=True)
 
     def _drawn(self) -> RenderableType:
-        return picture(self._title, self._board, list(self._news), self._console.size)
+        return picture(self._title, self._board, list(self._news), self._console)
 
 
 AnyScreen: TypeAlias = PlainScreen | LiveScreen
 
 
 def picture(
-    title: str, board: Board, news: Sequence[tuple[str, Happening]], size: ConsoleDimensions
+    title: str, board: Board, news: Sequence[tuple[str, Happening]], console: Console
 ) -> RenderableType:
     """All that fits: the resources, what is wrong, and as many of the last news as there is room for."""
-    troubles = _troubles(board)
-    above = 2 + len(board.rows) + sum(1 + len(text) // size.width for text in troubles)
-    room = max(size.height - above - 1, _FEWEST_NEWS)
-    return Group(Text(title, style="bold"), _table(board.rows), *troubles, *map(_line, news[-room:]))
+    above = Group(
+        Text(title, style="bold"), _table(board.rows), Text(), _conditions(board.rows), *_troubles(board)
+    )
+    room = max(console.height - len(console.render_lines(above)) - 1, _FEWEST_NEWS)
+    return Group(above, *map(_line, news[-room:]))
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -123,6 +147,22 @@ def _table(rows: Sequence[Row]) -> Table:
             Text(resource), Text(ready, style=_READY_STYLES.get(ready, "yellow")), *map(Text, others)
         )
     return table
+
+
+def _conditions(rows: Sequence[Row]) -> Table:
+    table = Table(
+        "RESOURCE", "CONDITIONS", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
+    )
+    for row in rows:
+        table.add_row(Text(row.resource), Columns(map(_marked, row.conditions), padding=(0, 2)))
+    return table
+
+
+def _marked(condition: Finding) -> Text:
+    """How it is, and why where it is not well."""
+    reason = "" if condition.status is ConditionStatus.TRUE else f" {condition.reason}"
+    shown = f"{_MARKS[condition.status]}{reason}"
+    return Text.assemble(f"{condition.type} ", (shown, _READY_STYLES.get(condition.status, "yellow")))
 
 
 def _troubles(board: Board) -> list[Text]:
@@ -139,6 +179,13 @@ def _line(news: tuple[str, Happening]) -> Text:
     line.stylize(_STYLES[happening.kind])
     line.overflow = "ellipsis"
     return line
+
+
+def _turn(row: Row, condition: Finding) -> str:
+    # What the line about Ready says is not said twice.
+    is_said = condition.status is ConditionStatus.TRUE or condition.message == row.message
+    why = "" if is_said else f": {condition.message}"
+    return f"{row.resource} {condition.type}={condition.status} {condition.reason}{why}"
 
 
 def _sentence(row: Row) -> str:

@@ -1,6 +1,6 @@
 """The words for what both kinds of resource may find. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from outbox_operator.broker.conflicts import Conflict
@@ -44,6 +44,12 @@ def topology_unseen(problem: BrokerProblem) -> Finding:
     """That nobody could look."""
     message = "the broker could not be looked at; another condition says why"
     return unknown(ConditionType.TOPOLOGY_READY, problem.reason, message)
+
+
+def topology_unmade(findings: Iterable[Finding], problem: BrokerProblem) -> tuple[Finding, ...]:
+    """As found, but that the topology could not be made so."""
+    others = (finding for finding in findings if finding.type is not ConditionType.TOPOLOGY_READY)
+    return (*others, false(ConditionType.TOPOLOGY_READY, problem.reason, problem.message))
 
 
 def pods_user_finding(snapshot: Snapshot) -> Finding:

@@ -8,7 +8,6 @@ from typing import assert_never
 from outbox_core.logs import event
 from outbox_operator.broker.actions import RemoveUser
 from outbox_operator.broker.removal_plan import tier_removal
-from outbox_operator.broker.snapshot import BrokerProblem
 from outbox_operator.broker.vhosts import Vhost
 from outbox_operator.children.autoscaling import autoscaling_of
 from outbox_operator.children.family import children, no_children
@@ -22,7 +21,7 @@ from outbox_operator.children.workload import Workload
 from outbox_operator.cluster.errors import ConflictError, ForbiddenError, RefusedError
 from outbox_operator.cluster.kinds import DEPLOYMENT
 from outbox_operator.conditions import Finding
-from outbox_operator.planning.findings import false
+from outbox_operator.planning.findings import false, topology_unmade
 from outbox_operator.planning.plan import Plan
 from outbox_operator.planning.pod_credentials import PodCredentials
 from outbox_operator.reconciling.key import Key
@@ -52,7 +51,7 @@ class Execution:
             self._world.fence.check()
             problem = await vhost.perform(plan.actions)
             if problem is not None:
-                findings = _with_broker_problem(plan.findings, problem)
+                findings = topology_unmade(plan.findings, problem)
                 return replace(await self._leave_pods(owner, findings), failed=True)
         if vhost is not None:
             await self._remove_tiers(plan.idle_tiers, vhost)
@@ -209,12 +208,6 @@ def _leaving_since(pod: Manifest) -> datetime:
     """When a pod should have been gone; now where nobody has asked it to go yet."""
     stamp = pod["metadata"].get("deletionTimestamp")
     return datetime.fromisoformat(stamp) if stamp else datetime.now(UTC)
-
-
-def _with_broker_problem(findings: tuple[Finding, ...], problem: BrokerProblem) -> tuple[Finding, ...]:
-    """As found, but that the topology could not be made so."""
-    others = (finding for finding in findings if finding.type is not ConditionType.TOPOLOGY_READY)
-    return (*others, false(ConditionType.TOPOLOGY_READY, problem.reason, problem.message))
 
 
 def _availability(owner: Owner, workload: Workload, pods: Rollout) -> Finding:
