@@ -22,7 +22,7 @@ test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 e2e: $(STAMP)  ## Run the tests that need images and a cluster (CLUSTER=auto|local|kind|KUBECONFIG)
-	$(BIN)/pytest tests/e2e --cluster=$(CLUSTER) $(ARGS)
+	$(BIN)/pytest tests/e2e -n 2 --dist loadfile --no-loadscope-reorder --cluster=$(CLUSTER) $(ARGS)
 
 cluster: $(STAMP)  ## Start a Kubernetes cluster that stays (CLUSTER=local|kind)
 	$(BIN)/python -m tests.cluster up --cluster=$(CLUSTER)

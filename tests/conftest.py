@@ -1,7 +1,7 @@
 """One Postgres and one RabbitMQ for a whole test run, and a fresh database and vhost for each test.
 
 With xdist the controller starts the services and tells the workers their URLs; without it the first test
-that asks for them does. A run of nothing but `tests/unit` starts nothing.
+that asks for them does. A run of nothing but `tests/unit` or `tests/e2e` starts nothing.
 """
 
 import json
@@ -20,7 +20,7 @@ from psycopg import sql
 
 from outbox_cli.local import Services, start, use
 
-_UNIT = Path(__file__).parent / "unit"
+_WITHOUT = tuple(Path(__file__).parent / folder for folder in ("unit", "e2e"))
 _HTTP_SECONDS = 30
 _ROOMY_BYTES = 4 << 30
 _running = pytest.StashKey[ExitStack]()
@@ -55,7 +55,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def _needs_services(arguments: Sequence[str], folder: Path) -> bool:
     paths = [folder / argument.split("::")[0] for argument in arguments]
-    return not all(path.resolve().is_relative_to(_UNIT) for path in paths)
+    return not all(any(path.resolve().is_relative_to(without) for without in _WITHOUT) for path in paths)
 
 
 def _shared(config: pytest.Config) -> Services:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from outbox_cli.local.errors import LocalServiceError
 from tests.cluster import kept, kind
 from tests.cluster.choice import Given, Kind, Local, choose
-from tests.cluster.local import local_cluster
+from tests.cluster.local import LocalCluster, local_cluster
 
 LOAD_VARIABLE = "OUTBOX_CLUSTER_LOAD"
 """The command that gives images to a cluster of somebody else's; the archive's path is added to it."""
@@ -65,6 +65,19 @@ class GivenCluster:
 
     def down(self) -> None:
         """It stays."""
+
+
+def told(cluster: Cluster) -> dict[str, Any]:
+    """What another process has to know of a cluster that runs, in plain values."""
+    local = cluster.description() if isinstance(cluster, LocalCluster) else None
+    return {"kubeconfig": str(cluster.kubeconfig), "local": local}
+
+
+def known(what: Mapping[str, Any]) -> Cluster:
+    """The cluster that another process tells of, which ends it, too."""
+    if what["local"]:
+        return LocalCluster.described(what["local"])
+    return given(Path(what["kubeconfig"]))
 
 
 def given(kubeconfig: Path, environment: Mapping[str, str] = os.environ) -> GivenCluster:

@@ -17,7 +17,6 @@ from outbox_cli.local.errors import LocalServiceError
 from outbox_cli.local.processes import Process
 from tests.cluster import cgroups
 from tests.cluster.local import LocalCluster, local_cluster
-from tests.cluster.machine import Namespaces
 
 KEEP = "keep"
 """The command that the keeper is started with; not for people."""
@@ -49,8 +48,7 @@ def read() -> Kept | None:
     keeper = Process(**found["keeper"])
     if not processes.is_alive(keeper):
         return None
-    node = Namespaces(Process(**found["first"]), found["path"])
-    return Kept(keeper, LocalCluster(Path(found["kubeconfig"]), Path(found["folder"]), node))
+    return Kept(keeper, LocalCluster.described(found["cluster"]))
 
 
 def up(progress: Callable[[str], None]) -> LocalCluster:
@@ -125,17 +123,8 @@ def _close_output() -> None:
 @contextmanager
 def _announced(started: LocalCluster) -> Iterator[None]:
     new = _notice().with_suffix(".new")
-    new.write_text(
-        json.dumps(
-            {
-                "keeper": asdict(processes.current()),
-                "kubeconfig": str(started.kubeconfig),
-                "folder": str(started.folder),
-                "first": asdict(started.node.first),
-                "path": started.node.path,
-            }
-        )
-    )
+    notice = {"keeper": asdict(processes.current()), "cluster": started.description()}
+    new.write_text(json.dumps(notice))
     new.replace(_notice())
     try:
         yield

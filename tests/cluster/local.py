@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from outbox_cli.local import processes, runfolder
 from outbox_cli.local.daemon import Daemon
 from outbox_cli.local.errors import LocalServiceError
+from outbox_cli.local.processes import Process
 from outbox_cli.local.runfolder import RunFolder
 from tests.cluster import cgroups, configuration, images, storage
 from tests.cluster.cgroups import ControlGroup
@@ -48,6 +49,21 @@ class LocalCluster:
     def load(self, archive: Path) -> None:
         """Give it the images of an archive, which pods can then use (`imagePullPolicy: IfNotPresent`)."""
         images.load(self.node, archive)
+
+    def description(self) -> dict[str, Any]:
+        """What another process has to know of it, in plain values."""
+        return {
+            "kubeconfig": str(self.kubeconfig),
+            "folder": str(self.folder),
+            "first": asdict(self.node.first),
+            "path": self.node.path,
+        }
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> "LocalCluster":
+        """The cluster of a description; to end it is for the process that started it."""
+        node = Namespaces(Process(**description["first"]), description["path"])
+        return cls(Path(description["kubeconfig"]), Path(description["folder"]), node)
 
     def down(self) -> None:
         """End it and leave nothing behind."""

@@ -35,14 +35,18 @@ class Shell:
     """What it has from the beginning."""
 
     @classmethod
-    def opened(cls, folder: Path, environment: Mapping[str, str]) -> "Shell":
-        """A shell in a new folder."""
+    def opened(
+        cls, folder: Path, environment: Mapping[str, str], real: Mapping[str, Path] | None = None
+    ) -> "Shell":
+        """A shell in a new folder, where programs have stand-ins but for the `real` ones."""
         for each in REPOSITORY.iterdir():
             if each.name not in _NOT_LINKED:
                 (folder / each.name).symlink_to(each)
         programs = folder / ".programs"
         programs.mkdir()
-        for name in PROGRAMS:
+        for name, found in (real or {}).items():
+            (programs / name).symlink_to(found)
+        for name in set(PROGRAMS) - set(real or {}):
             program = programs / name
             command = f'PYTHONPATH={REPOSITORY} exec {sys.executable} -m tests.docs.stand_ins {name} "$@"'
             program.write_text(f"#!/bin/sh\n{command}\n")

@@ -1,30 +1,78 @@
-"""One cluster for the whole suite (`--cluster` says which), one operator in it, a shop for each module."""
+"""One cluster for the whole suite (`--cluster` says which), one operator in it, a shop for each module.
 
-import os
+With xdist the controller makes what they share and tells the workers of it.
+"""
+
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from outbox_cli.local.services import to_stderr
-from tests.chart.helm import Helm
 from tests.cluster.choice import CHOICES
 from tests.cluster.cluster import Cluster
-from tests.cluster.cluster import cluster as start_cluster
-from tests.cluster.programs import find_helm, find_kubectl
 from tests.e2e import evidence
-from tests.e2e.installation import NAMESPACE, Installation
+from tests.e2e.installation import Installation
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.loading import load
-from tests.e2e.namespaces import fresh_namespace, make_namespace
+from tests.e2e.namespaces import fresh_namespace
 from tests.e2e.shop import Shop, open_shop
-from tests.images.build import Built, build
+from tests.e2e.stage import Stage, made, shared
 
+_running = pytest.StashKey[ExitStack]()
+_stage = pytest.StashKey[Stage]()
 _kubectl = pytest.StashKey[Kubectl]()
+
+
+_ON_THE_OPERATOR = {
+    "test_installation.py",
+    "test_keeping.py",
+    "test_kills.py",
+    "test_pages.py",
+    "test_reinstallation.py",
+    "test_rolling.py",
+}
+"""What does something to the operator, or looks closely at what it does: never two at a time."""
+
+
+class _Node(Protocol):
+    """An xdist worker, as its controller sees it."""
+
+    config: pytest.Config
+    workerinput: dict[str, Any]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", default="auto", metavar=CHOICES, help="the cluster to run in")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: _Node) -> None:
+    """In the xdist controller, before each worker starts."""
+    if not node.config.option.collectonly:
+        node.workerinput["stage"] = _made(node.config).told()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End what this process made."""
+    if running := config.stash.get(_running, None):
+        running.close()
+
+
+class _Scheduling(LoadFileScheduling):  # type: ignore[misc]
+    """A module is run by one worker, as its tests share a shop; and so are all that concern the operator."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "operator" if Path(file).name in _ON_THE_OPERATOR else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """In the xdist controller."""
+    return _Scheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -39,10 +87,8 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="session")
-def progress(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Shows a line to whoever waits, although the output of tests is captured."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
+def _progress(config: pytest.Config) -> Callable[[str], None]:
+    capture = config.pluginmanager.getplugin("capturemanager")
 
     def show(line: str) -> None:
         with capture.global_and_fixture_disabled():
@@ -51,50 +97,47 @@ def progress(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return show
 
 
-@pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest, progress: Callable[[str], None]) -> Iterator[Cluster]:
-    """A real cluster that takes pods."""
-    with start_cluster(progress, request.config.getoption("--cluster")) as started:
-        yield started
+def _made(config: pytest.Config) -> Stage:
+    """The stage of this process, made on first use."""
+    if _stage not in config.stash:
+        running = config.stash[_running] = ExitStack()
+        asked = config.getoption("--cluster")
+        config.stash[_stage] = running.enter_context(made(asked, _progress(config)))
+    return config.stash[_stage]
 
 
 @pytest.fixture(scope="session")
-def kubectl(request: pytest.FixtureRequest, cluster: Cluster, progress: Callable[[str], None]) -> Kubectl:
-    """kubectl, as the cluster's administrator."""
-    found = Kubectl(find_kubectl(os.environ, progress), Path(cluster.kubeconfig))
-    request.config.stash[_kubectl] = found
+def progress(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Shows a line to whoever waits, although the output of tests is captured."""
+    return _progress(request.config)
+
+
+@pytest.fixture(scope="session")
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """A cluster with an operator."""
+    config = request.config
+    workerinput = getattr(config, "workerinput", {})
+    found = shared(workerinput["stage"], _progress(config)) if workerinput else _made(config)
+    config.stash[_kubectl] = found.kubectl
     return found
 
 
 @pytest.fixture(scope="session")
-def images(cluster: Cluster, kubectl: Kubectl, progress: Callable[[str], None]) -> Built:
-    """The images of the project, its example and its services, known to the cluster."""
-    built = build(progress)
-    load(cluster, kubectl, built, progress)
-    return built
+def cluster(stage: Stage) -> Cluster:
+    """A real cluster that takes pods."""
+    return stage.cluster
 
 
 @pytest.fixture(scope="session")
-def helm(cluster: Cluster, progress: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Helm 3, on the cluster."""
-    return Helm(find_helm(os.environ, progress, 3), tmp_path_factory.mktemp("helm"), cluster.kubeconfig)
+def kubectl(stage: Stage) -> Kubectl:
+    """kubectl, as the cluster's administrator."""
+    return stage.kubectl
 
 
 @pytest.fixture(scope="session")
-def installation(
-    helm: Helm, kubectl: Kubectl, images: Built, progress: Callable[[str], None]
-) -> Iterator[Installation]:
+def installation(stage: Stage) -> Installation:
     """The operator, in a namespace that enforces restricted pod security. Who takes it away puts it back."""
-    installed = Installation(helm, kubectl)
-    # Of a run that was killed.
-    installed.remove()
-    make_namespace(kubectl, NAMESPACE)
-    try:
-        progress("installing the operator with Helm …")
-        installed.install()
-        yield installed
-    finally:
-        installed.remove()
+    return stage.installation
 
 
 @pytest.fixture(scope="module")

@@ -31,15 +31,15 @@ def collect_for(kubectl: Kubectl, test: str) -> str:
     """Collect for a test that failed; what to tell whoever reads of it, for a cluster may be what failed."""
     folder = folder_of(test)
     try:
-        collect(kubectl, folder)
+        collect(kubectl, made_namespaces(kubectl), folder)
     except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
         return f"the cluster could not be looked at: {error}"
     return f"logs, events and resources: {folder}"
 
 
-def collect(kubectl: Kubectl, folder: Path) -> Path:
-    """Write down all that there is in the namespaces of tests; the folder."""
-    for namespace in made_namespaces(kubectl):
+def collect(kubectl: Kubectl, namespaces: Iterable[str], folder: Path) -> Path:
+    """Write down all that there is in these namespaces; the folder."""
+    for namespace in namespaces:
         secrets = sorted(_secret_texts(kubectl, namespace), key=len, reverse=True)
         for name, text in _texts(kubectl, namespace):
             file = folder / namespace / name

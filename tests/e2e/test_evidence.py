@@ -7,7 +7,6 @@ import yaml
 
 from tests.e2e import evidence
 from tests.e2e.kubectl import Kubectl, Manifest, until
-from tests.images.build import Built
 from tests.images.catalogue import SHOP
 
 _SECRET = "p4ss/w0rd-of-nobody"  # noqa: S105 - made up
@@ -41,13 +40,13 @@ def chatterbox(namespace: str) -> Manifest:
 
 
 def has_former_log(kubectl: Kubectl, folder: Path) -> bool:
-    evidence.collect(kubectl, folder.parent)
+    evidence.collect(kubectl, [folder.name], folder.parent)
     former = folder / "logs" / "chatterbox.previous.txt"
     return former.exists() and "I know <masked> and <masked>" in former.read_text()
 
 
 def test_logs_events_and_resources_are_collected_without_what_is_secret(
-    kubectl: Kubectl, images: Built, namespace: str, tmp_path: Path
+    kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
     kubectl.apply(secret(namespace), chatterbox(namespace))
     folder = tmp_path / namespace

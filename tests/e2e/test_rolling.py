@@ -10,7 +10,7 @@ from tests.e2e.kubectl import until
 from tests.e2e.ledger import Account, orders_from
 from tests.e2e.replacement import replaced
 from tests.e2e.shop import Shop
-from tests.images.catalogue import FIXED_SHOP
+from tests.images.catalogue import FIXED_SHOP, RELAY
 
 Progress = Callable[[str], None]
 
@@ -53,11 +53,14 @@ def test_an_upgrade_of_the_operator_restarts_no_pod_while_orders_come_in(
     shop: Shop, installation: Installation, progress: Progress, tmp_path: Path
 ) -> None:
     before = shop.workloads()
+    # The same one by another name, for a relay that somebody makes meanwhile.
+    name, _, tag = RELAY.reference.rpartition(":")
+    tomorrows = {"repository": name, "tag": tag}
     operators = {pod["metadata"]["name"] for pod in installation.pods()}
     try:
         with orders_from(shop, 200_001) as ledger:
             installation.upgrade(
-                another_version(tmp_path), log={"level": "DEBUG"}, relay={"image": {"tag": "of-tomorrow"}}
+                another_version(tmp_path), log={"level": "DEBUG"}, relay={"image": tomorrows}
             )
             until("an operator of the new version leads", lambda: installation.leader() not in operators)
             shop.wait_until_looked_at()

@@ -20,7 +20,7 @@ def main() -> int:
         epilog=f"images: {', '.join(by_name)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="an image, such as outbox-relay:test")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="an image, such as shop:1.0")
     parser.add_argument("--base", help="a base image to pull, instead of one from Debian's packages")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(by_name):

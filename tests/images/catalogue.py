@@ -1,5 +1,6 @@
 """The images that a cluster needs: the project's own, the example's, and its Postgres and RabbitMQ."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 _SHOP = REPOSITORY / "examples" / "shop"
 _SERVICES = REPOSITORY / "tests" / "e2e" / "images"
-TAG = "test"
+TAG = str(tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"])
+"""The release that this is: what the chart takes where it is told of no other."""
 
 
 @dataclass(frozen=True)
