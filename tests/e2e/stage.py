@@ -32,15 +32,18 @@ class Stage:
     kubectl: Kubectl
     """As the cluster's administrator."""
     installation: Installation
+    base: str
+    """The image that our own are built on."""
 
     def told(self) -> dict[str, Any]:
         """What another process has to know of it."""
-        return {"cluster": told(self.cluster), "helm": str(self.installation.helm.folder)}
+        helm = self.installation.helm.folder
+        return {"cluster": told(self.cluster), "helm": str(helm), "base": self.base}
 
 
 def shared(what: Mapping[str, Any], progress: Progress) -> Stage:
     """The stage that another process has made and tells of."""
-    return _stage(known(what["cluster"]), Path(what["helm"]), progress)
+    return _stage(known(what["cluster"]), Path(what["helm"]), what["base"], progress)
 
 
 @contextmanager
@@ -50,8 +53,9 @@ def made(asked: str, progress: Progress) -> Iterator[Stage]:
         start_cluster(progress, asked) as cluster,
         tempfile.TemporaryDirectory(prefix="outbox-helm-") as folder,
     ):
-        stage = _stage(cluster, Path(folder), progress)
-        load(cluster, stage.kubectl, build(progress), progress)
+        built = build(progress)
+        stage = _stage(cluster, Path(folder), built.base, progress)
+        load(cluster, stage.kubectl, built, progress)
         # Of a run that was killed.
         stage.installation.remove()
         make_namespace(stage.kubectl, NAMESPACE)
@@ -63,7 +67,7 @@ def made(asked: str, progress: Progress) -> Iterator[Stage]:
             stage.installation.remove()
 
 
-def _stage(cluster: Cluster, helm: Path, progress: Progress) -> Stage:
+def _stage(cluster: Cluster, helm: Path, base: str, progress: Progress) -> Stage:
     kubectl = Kubectl(find_kubectl(os.environ, progress), Path(cluster.kubeconfig))
     program = find_helm(os.environ, progress, 3)
-    return Stage(cluster, kubectl, Installation(Helm(program, helm, cluster.kubeconfig), kubectl))
+    return Stage(cluster, kubectl, Installation(Helm(program, helm, cluster.kubeconfig), kubectl), base)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from outbox_cli.local.ports import free_ports
-from tests.images.build import Built, build
+from tests.images.build import Built, already_built, build
 from tests.images.catalogue import (
     FIXED_SHOP,
     OPERATOR,
@@ -34,8 +34,10 @@ DATABASE = {"OUTBOX_DATABASE_URL": f"postgresql://shop:secret@{NOBODY}/shop"}
 
 
 @pytest.fixture(scope="module")
-def built() -> Built:
-    return build(print)
+def built(request: pytest.FixtureRequest) -> Built:
+    """The images, which need no cluster; with xdist, those that the controller has built."""
+    stage = getattr(request.config, "workerinput", {}).get("stage")
+    return already_built(stage["base"]) if stage else build(print)
 
 
 def python(built: Built, image: Image, program: str) -> Ended:

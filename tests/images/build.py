@@ -63,6 +63,14 @@ def build(
     return Built(buildah, below, archives)
 
 
+def already_built(base: str, environment: Mapping[str, str] = os.environ) -> Built:
+    """The images that another process has just built, on this base."""
+    folder = cache(environment) / "images"
+    buildah = Buildah(folder / "store", environment)
+    with one_at_a_time(folder):
+        return Built(buildah, base, {image.name: archive.write(buildah, image, folder) for image in IMAGES})
+
+
 def _with_their_bases(images: Sequence[Image]) -> list[Image]:
     """These, and those that an argument of theirs names."""
     named = {value for image in images for value in image.arguments.values()}
