@@ -1,40 +1,45 @@
 """`python -m tests.docs.stand_ins PROGRAM …`: what stands on PATH for programs that would leave this machine.
 
 They do nothing of what they are asked for, and refuse what the real program would refuse. kubectl is the real
-one, on a real API server; but that has no nodes, so that what needs one only has its arguments read.
+one, on a real API server; but that has no nodes, so that what needs one only has its arguments read. pip is
+the real one too, with a wheel of this checkout; but it only says what it would install.
 
-On a cluster with nodes they are run for real by tests/e2e: helm install by all of it (installation.py),
-upgrade by test_rolling.py, uninstall by test_reinstallation.py, test by test_installation.py; scaling, pauses
-and rotation by test_keeping.py, new images by test_rolling.py. pip by tests/integration/test_bare_install.py.
+On a cluster with nodes they are run for real by tests/e2e/test_pages.py. A wheel is installed by
+tests/integration/test_bare_install.py.
 """
 
 import argparse
+import json
 import os
+import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from packaging.requirements import Requirement
 
 from outbox_operator.chart.values import Values
 from tests.docs.pages import REPOSITORY
 
 PROGRAMS = ("helm", "kubectl", "make", "pip")
+_ONLY_TOLD = ("--dry-run", "--no-deps", "--no-index", "--ignore-installed", "--quiet", "--report=-")
 _NEEDS_A_NODE = ("exec", "logs", "port-forward", "drain", "rollout")
 
 
 def pip(arguments: Sequence[str]) -> None:
-    """Of our distribution, with extras that it has."""
-    parser = argparse.ArgumentParser("pip")
-    parser.add_argument("verb", choices=["install"])
-    parser.add_argument("requirement", type=Requirement)
-    wanted = parser.parse_args(arguments).requirement
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    if wanted.name != project["name"] or wanted.extras - project["optional-dependencies"].keys():
-        sys.exit(f"pip: there is no {wanted}")
+    """The real one, which finds only what is in DOCS_WHEELS. A warning of it is a mistake too."""
+    command = [sys.executable, "-m", "pip", "--isolated", *arguments, *_ONLY_TOLD]
+    done = subprocess.run(
+        [*command, "--find-links", os.environ["DOCS_WHEELS"]], capture_output=True, text=True, check=False
+    )
+    if done.returncode or done.stderr:
+        sys.exit(f"pip: {done.stderr}")
+    for each in json.loads(done.stdout)["install"]:
+        # It would warn of these, were it to look for what they need.
+        missing = set(each.get("requested_extras", ())) - set(each["metadata"]["provides_extra"])
+        if missing:
+            sys.exit(f"pip: {each['metadata']['name']} has no extra {', '.join(sorted(missing))}")
 
 
 def make(arguments: Sequence[str]) -> None:

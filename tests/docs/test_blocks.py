@@ -40,10 +40,14 @@ def visit(
             # Nothing of a cluster is started for pages that need none.
             return ShopNamespace(request.getfixturevalue("api"))
 
+        def wheels() -> Path:
+            found: Path = request.getfixturevalue("wheels")
+            return found
+
         def at(page: Path) -> Visit:
             if page not in visits:
                 folder = tmp_path_factory.mktemp(page.stem)
-                visits[page] = Visit(page, folder, services, namespace)
+                visits[page] = Visit(page, folder, services, namespace, wheels)
                 opened.callback(visits[page].close)
             return visits[page]
 

@@ -26,6 +26,7 @@ from tests.docs.shop_namespace import ShopNamespace
 from tests.docs.shown import agrees
 
 _CLUSTER = re.compile(r"\bkubectl\b")
+_PIP = re.compile(r"\bpip\b")
 _STARTS_SERVICES = re.compile(r"\b(outbox|make) (dev|demo)\b")
 _EXIT = re.compile(r"exit (\d)")
 _UNTIL = "until "
@@ -36,12 +37,18 @@ class Visit:
     """One page, being read."""
 
     def __init__(
-        self, page: Path, folder: Path, services: Services, namespace: Callable[[], ShopNamespace]
+        self,
+        page: Path,
+        folder: Path,
+        services: Services,
+        namespace: Callable[[], ShopNamespace],
+        wheels: Callable[[], Path],
     ) -> None:
-        """`namespace` gives what commands for a cluster need, where there are any."""
+        """`namespace` gives what commands for a cluster need, `wheels` what pip does, where there are any."""
         self._page = page
         self._folder = folder
         self._namespace = namespace
+        self._wheels = wheels
         self._blocks = blocks_of(page)
         self._read = 0
         self._answers: dict[int, Told] = {}
@@ -155,6 +162,8 @@ class Visit:
         if any(map(_CLUSTER.search, scripts)):
             plane = self._namespace().api.control_plane
             environment |= {"KUBECONFIG": str(plane.kubeconfig), "DOCS_KUBECTL": str(plane.programs.kubectl)}
+        if any(map(_PIP.search, scripts)):
+            environment["DOCS_WHEELS"] = str(self._wheels())
         return Shell.opened(self._folder, environment)
 
     @cached_property

@@ -9,6 +9,7 @@ from outbox_cli.dev.admission import MODELS, refusals
 from tests.operator.control_plane.api import Api, RefusedError
 from tests.operator.manifests import (
     BOUNDS,
+    FULL_LISTENER,
     GONE,
     LISTENER,
     ONLY_IN_THE_CLUSTER,
@@ -43,11 +44,62 @@ _ODD = [
     Case(LISTENER, {"retryDelays": ["1s"] * 101}, "", ""),
     Case(LISTENER, {"unknown": 1, "other": 2, "bindingKeys": []}, "", ""),
     Case(LISTENER, {"worker": {"image": ""}, "handler": "x y"}, "", ""),
+    Case(LISTENER, {".metadata.name": GONE, "bindingKeys": []}, "", ""),
 ]
 """Mistakes of other sorts, and several at once."""
 
+_OF_METADATA = [
+    *(
+        Case(RELAY, {".metadata.labels": {key: "x"}}, "", "")
+        for key in ("a b", "", "/a", "a/", "a/b/c", "A_b/c", "k" * 64, "P" * 254 + "/" + "-" * 64)
+    ),
+    *(
+        Case(RELAY, {".metadata.labels": {"a": value}}, "", "")
+        for value in ("x y", "x\n", "v" * 64, "ä" * 32)
+    ),
+    Case(RELAY, {".metadata.annotations": {"a b": "x", "A/B": "this may be"}}, "", ""),
+    Case(RELAY, {".metadata.annotations": {"a": "x" * 2**18}, "exchange": "amq.x"}, "", ""),
+    Case(RELAY, {".metadata.name": "Shop", ".metadata.labels": {"a": "-", "b c": "ä"}}, "", ""),
+    Case(RELAY, {".metadata.labels": {"a": "x y"}, "replicas": "x"}, "", ""),
+    Case(RELAY, {".metadata.labels": {"a": "x y"}, "exchange": "amq.x"}, "", ""),
+]
+"""What Kubernetes wants of any object."""
 
-@pytest.mark.parametrize("case", [*RULES, *BOUNDS, *ONLY_IN_THE_CLUSTER, *_ODD], ids=lambda case: case.name)
+_BESIDE_A_RULE = [
+    *(
+        Case(RELAY, {"publishRetry": {"initial": initial}}, "", "")
+        for initial in ("x", "", ".", "0", "-2m", "+.5h", "1m1.s", "5us", "2000h", "9999999999h")
+    ),
+    Case(RELAY, {"publishRetry": {"initial": "x", "maximum": "y"}}, "", ""),
+    Case(RELAY, {"publishRetry": {"initial": "2m", "maximum": "1d"}}, "", ""),
+    Case(RELAY, {"publishRetry": {"initial": "2m", "maxAttempts": -1}}, "", ""),
+    Case(RELAY, {"publishRetry": {"initial": "2m"}, "replicas": "x"}, "", ""),
+    Case(LISTENER, {"worker": {"image": "x", "autoscaling": {"min": -1, "max": -2}}}, "", ""),
+    Case(LISTENER, {"handler": "x y"}, "", ""),
+    Case(LISTENER, {"handler": "x", "retryDelays": ["x"], "limits": {"maxLength": 0}}, "", ""),
+    Case(LISTENER, {".metadata.name": "n" * 188, "handler": "x", "bindingKeys": []}, "", ""),
+    Case(LISTENER, {".metadata.name": "n" * 188, "queue": "amq.x"}, "", ""),
+]
+"""A rule about several fields, with another mistake in one of them."""
+
+_UPDATES = [
+    *(update for update in UPDATES if update.complaint),
+    Update("a queue that may not be", LISTENER, {"queue": "amq.x"}),
+    Update("an exchange that may not be", RELAY, {"exchange": "amq.x"}),
+    Update("another queue for no topics", LISTENER, {"queue": "mails", "bindingKeys": []}),
+    Update("another queue and relay", LISTENER, {"queue": "mails", "relayRef.name": "other"}),
+    Update("another queue, no worker", FULL_LISTENER, {"queue": "other", "worker": GONE}),
+    Update("another exchange, no number", RELAY, {"exchange": "other", "replicas": -1}),
+    Update("another exchange, no duration", RELAY, {"exchange": "other", "publishRetry": {"initial": "x"}}),
+    Update("another exchange, no label", RELAY, {"exchange": "other", ".metadata.labels": {"a": "x y"}}),
+]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*RULES, *BOUNDS, *ONLY_IN_THE_CLUSTER, *_ODD, *_OF_METADATA, *_BESIDE_A_RULE],
+    ids=lambda case: case.name,
+)
 def test_a_mistake_is_refused_in_the_words_of_the_api_server(api: Api, namespace: str, case: Case) -> None:
     manifest = changed(case.bad, {".metadata.namespace": namespace})
     with pytest.raises(RefusedError) as raised:
@@ -55,9 +107,7 @@ def test_a_mistake_is_refused_in_the_words_of_the_api_server(api: Api, namespace
     assert sorted(refusals(manifest)) == sorted(_as_kubectl_prints(str(raised.value)))
 
 
-@pytest.mark.parametrize(
-    "update", [each for each in UPDATES if each.complaint], ids=lambda update: update.name
-)
+@pytest.mark.parametrize("update", _UPDATES, ids=lambda update: update.name)
 def test_a_forbidden_change_is_refused_in_the_words_of_the_api_server(
     api: Api, namespace: str, update: Update
 ) -> None:
@@ -66,7 +116,8 @@ def test_a_forbidden_change_is_refused_in_the_words_of_the_api_server(
     with pytest.raises(RefusedError) as raised:
         api.replace(changed(stored, update.changes))
     before = MODELS[manifest["kind"]].model_validate(manifest)
-    assert refusals(changed(manifest, update.changes), before) == _as_kubectl_prints(str(raised.value))
+    found = refusals(changed(manifest, update.changes), before)
+    assert sorted(found) == sorted(_as_kubectl_prints(str(raised.value)))
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,12 @@ def test_a_date_is_a_text_as_to_kubectl() -> None:
     assert listener.spec.queue == "2026-11-16"
 
 
+def test_a_key_is_a_text_as_to_kubectl() -> None:
+    text = yaml.safe_dump(changed(LISTENER, {".metadata.labels": {1: "a", False: "b"}}))
+    [listener] = read({A: text}, "default").listeners
+    assert listener.metadata.labels == {"1": "a", "false": "b"}
+
+
 def test_what_may_not_be_changed_is_compared_with_what_was() -> None:
     before = read(files(RELAY, LISTENER), "default")
     after = read(files(changed(RELAY, {"exchange": "other"}), LISTENER), "default", before)

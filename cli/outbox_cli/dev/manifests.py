@@ -1,6 +1,7 @@
 """From the texts of files to the resources in them, or to what is wrong with these. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,12 +18,18 @@ _Key: TypeAlias = tuple[str, str]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as kubectl reads it, which makes JSON of it: there is no type for a date, which is a text."""
+    """YAML as kubectl reads it, which makes JSON of it: a date is a text, and so is every key."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as the base class has it
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        found = super().construct_mapping(node, deep)
+        return {
+            key if isinstance(key, str) else json.dumps(key, default=str): each for key, each in found.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)

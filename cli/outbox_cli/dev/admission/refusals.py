@@ -1,11 +1,11 @@
 """Whether a manifest would be taken, and else what a person reads. Pure."""
 
-import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from outbox_cli.dev.admission.complaint import Complaint, quoted
-from outbox_cli.dev.admission.rules import broken_rules, forbidden_changes
+from outbox_cli.dev.admission.complaint import Complaint
+from outbox_cli.dev.admission.metadata import of_metadata
+from outbox_cli.dev.admission.rules import as_read, broken_rules, forbidden_changes
 from outbox_cli.dev.admission.structure import TYPES, Schema, complaints, unknown_fields
 from outbox_operator.children.names import Owner
 from outbox_operator.crds import DEFINITIONS
@@ -16,8 +16,6 @@ Manifest: TypeAlias = dict[str, Any]
 MODELS = {definition.kind: definition.model for definition in DEFINITIONS}
 """The models, by kind."""
 
-_LONGEST_NAME = 253
-_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _OF_METADATA = (
     "annotations",
     "creationTimestamp",
@@ -86,14 +84,13 @@ def without_nulls(value: Any) -> Any:
 
 def _complaints(kind: str, manifest: Manifest, before: Owner | None) -> Iterator[Complaint]:
     model = MODELS[kind]
-    found = [*_of_name(manifest["metadata"]), *complaints(_SCHEMAS[kind], manifest)]
+    found = [*of_metadata(manifest["metadata"]), *complaints(_SCHEMAS[kind], manifest)]
     yield from found
     if any(complaint.is_blocking for complaint in found):
         return
-    broken = [*broken_rules(model, manifest)]
-    yield from broken
-    if before is not None and not found and not broken:
-        yield from forbidden_changes(before, model.model_validate(manifest))
+    yield from broken_rules(model, manifest)
+    if before is not None:
+        yield from forbidden_changes(before, as_read(model, manifest))
 
 
 def _undecodable(metadata: Any) -> Iterator[str]:
@@ -119,20 +116,3 @@ def _unmarshalled(value: Any, field: str, wanted: str) -> str:
     found = TYPES.get(type(value), "string")
     found = {"integer": "number", "boolean": "bool"}.get(found, found)
     return f"json: cannot unmarshal {found} into Go struct field {field} of type {wanted}"
-
-
-def _of_name(metadata: Manifest) -> Iterator[Complaint]:
-    name = metadata.get("name")
-    if not name:
-        yield Complaint("metadata.name", "Required value: name or generateName is required")
-        return
-    if len(str(name)) > _LONGEST_NAME:
-        words = f"Invalid value: {quoted(name)}: must be no more than {_LONGEST_NAME} characters"
-        yield Complaint("metadata.name", words)
-    if not re.fullmatch(_NAME, str(name)):
-        yield Complaint(
-            "metadata.name",
-            f"Invalid value: {quoted(name)}: a lowercase RFC 1123 subdomain must consist of lower case "
-            "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character "
-            f"(e.g. 'example.com', regex used for validation is '{_NAME}')",
-        )
