@@ -191,7 +191,7 @@ async def test_the_end_of_the_watches_ends_nothing_else(watcher: Identity, names
         bystander.cancel()
 
 
-@pytest.mark.parametrize("steps", [0, 1, 3, 10, 30])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 10, 30])
 async def test_watches_end_when_asked_to_also_while_they_begin(
     watcher: Identity, namespace: str, steps: int
 ) -> None:

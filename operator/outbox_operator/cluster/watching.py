@@ -14,6 +14,9 @@ from typing import Any
 
 import kopf
 
+# Not exported, although `kopf.operator` takes one.
+from kopf._cogs.structs.credentials import Vault
+
 from outbox_core.logs import event as log_event
 from outbox_operator.cluster.connection import Connection, Credentials
 from outbox_operator.cluster.kinds import DEPLOYMENT, Kind
@@ -68,6 +71,7 @@ async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]
     stopping: Future[Callable[[], Any]] = Future()
 
     async def run() -> None:
+        vault = Vault()
         operating = asyncio.create_task(
             kopf.operator(
                 registry=_registry(deliver, login),
@@ -75,12 +79,17 @@ async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]
                 standalone=True,
                 clusterwide=not namespaces,
                 namespaces=list(namespaces),
+                vault=vault,
             )
         )
         stop = partial(asyncio.get_running_loop().call_soon_threadsafe, operating.cancel)
         stopping.set_result(stop)
-        with suppress(asyncio.CancelledError):
-            await operating
+        try:
+            with suppress(asyncio.CancelledError):
+                await operating
+        finally:
+            # Cancelled at its beginning, kopf leaves its connections open.
+            await vault.close()
         # aiohttp says goodbye in the background; with the loop gone nobody would hear the answer.
         await asyncio.sleep(_GOODBYE_SECONDS)
 
