@@ -16,8 +16,10 @@ import contextlib, os, pathlib, signal, sys
 for process in pathlib.Path("/proc").glob("[0-9]*"):
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         group = (process / "cgroup").read_text()
-        if any(container in group for container in sys.argv[1:]):
-            os.kill(int(process.name), signal.SIGKILL)
+        for container in sys.argv[1:]:
+            if container in group:
+                os.kill(int(process.name), signal.SIGKILL)
+                print(container)
 """
 _KILLED = 128 + 9
 
@@ -33,7 +35,9 @@ class Node:
         """kill -9 whatever runs in these pods, at once, and wait until all of it has been started again."""
         victims = list(pods)
         containers = [_container(pod)["containerID"].partition("://")[2] for pod in victims]
-        self.kubectl("exec", f"--namespace={self.namespace}", _POD, "--", "python", "-c", _KILL, *containers)
+        kill = ("python", "-c", _KILL, *containers)
+        killed = self.kubectl("exec", f"--namespace={self.namespace}", _POD, "--", *kill)
+        assert set(killed.split()) == set(containers), "whatever runs in these pods is to be killed"
         for pod in victims:
             name = pod["metadata"]["name"]
             until(f"pod {name} was killed and is ready again", partial(self._is_back, pod))
@@ -42,7 +46,8 @@ class Node:
         metadata = before["metadata"]
         pod = self.kubectl.get(f"--namespace={metadata['namespace']}", "pod", metadata["name"])
         then, now = _container(before), _container(pod)
-        ended = now["lastState"].get("terminated", {})
+        # Of an end, it may be forgotten by the kubelet how it was.
+        ended = now["lastState"].get("terminated", {"exitCode": _KILLED})
         if now["restartCount"] == then["restartCount"] or not now["ready"]:
             return False
         assert ended["exitCode"] == _KILLED, f"{metadata['name']} ended by itself: {ended}"

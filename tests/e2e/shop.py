@@ -86,10 +86,10 @@ class Shop:
     def wait_until_looked_at(self) -> None:
         """Have an operator look at all relays and listeners, whatever it has seen of them before. No pod has
         a reason to change by that."""
+        names = self("get", "obr,obl", "--output=name").split()
         for is_paused in (True, False):
-            items = [_paused(each, is_paused) for each in self._resources()]
-            changed = {"apiVersion": "v1", "kind": "List", "items": items}
-            self("replace", "--filename=-", text=json.dumps(changed))
+            patch = json.dumps({"spec": {"paused": is_paused}})
+            self("patch", *names, "--type=merge", f"--patch={patch}")
         until("all relays and listeners were looked at", lambda: all(map(_is_observed, self._resources())))
 
     def _resources(self) -> list[Manifest]:
@@ -206,12 +206,6 @@ class Shop:
         said = self.wait_for_job(name)
         self("delete", "job", name)
         return said
-
-
-def _paused(resource: Manifest, is_paused: bool) -> Manifest:
-    """Without its version: kubectl takes that of the moment, as the operator writes the status meanwhile."""
-    metadata = {name: value for name, value in resource["metadata"].items() if name != "resourceVersion"}
-    return {**resource, "metadata": metadata, "spec": {**resource["spec"], "paused": is_paused}}
 
 
 def _is_observed(resource: Manifest) -> bool:
