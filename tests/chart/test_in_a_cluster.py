@@ -29,6 +29,7 @@ from tests.chart.variants import variants
 from tests.cluster.programs import find_helm
 from tests.operator.control_plane.api import Api, RefusedError
 from tests.operator.control_plane.identity import Identity
+from tests.operator.neighbours import PROMETHEUS_RULE, install
 from tests.operator.site import Site
 
 RESTRICTED = "pod-security.kubernetes.io/enforce"
@@ -56,24 +57,7 @@ def helm(request: pytest.FixtureRequest, api: Api, tmp_path_factory: pytest.Temp
 @pytest.fixture(scope="session")
 def monitoring(api: Api, neighbours: None) -> None:
     """Prometheus' kinds, as far as anything may be in them."""
-    group, plural = "monitoring.coreos.com", "prometheusrules"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": "PrometheusRule", "plural": plural},
-            "versions": [
-                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-            ],
-        },
-    }
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}"
-    api.request("PATCH", f"{path}?fieldManager=tests", definition, "application/apply-patch+yaml")
-    _until(lambda: _is_answered(api, f"/apis/{group}/v1/{plural}"), "PrometheusRules to be served")
+    install(api, [PROMETHEUS_RULE])
 
 
 @pytest.fixture
@@ -315,14 +299,6 @@ def _is_allowed(api: Api, user: str, attributes: dict[str, str]) -> bool:
     }
     answer = api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
     return bool(answer["status"]["allowed"])
-
-
-def _is_answered(api: Api, path: str) -> bool:
-    try:
-        api.request("GET", path)
-    except RefusedError:
-        return False
-    return True
 
 
 def _until(holds: Callable[[], bool], what: str) -> None:

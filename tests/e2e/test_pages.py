@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from outbox_operator.cluster.kinds import POD_MONITOR
 from tests.docs.pages import REPOSITORY, Block, blocks_of
 from tests.docs.shell import Shell
-from tests.e2e.kubectl import Kubectl, Manifest
+from tests.e2e.kubectl import Kubectl
 from tests.e2e.ledger import Ledger
 from tests.e2e.namespaces import mark_namespace
 from tests.e2e.shop import FILES, Shop
 from tests.e2e.stage import Stage
 from tests.images.catalogue import RELAY
+from tests.operator.neighbours import PROMETHEUS_RULE, definition
 
 _TYPED = re.compile(r"\b(helm|kubectl)\b")
 BLOCKS = [
@@ -24,24 +26,6 @@ BLOCKS = [
 ]
 _OF_A_READER = {"registry.example/outbox-relay:0.2.0": RELAY.reference}
 """What a page cannot know of its reader."""
-_MONITORING = "monitoring.coreos.com"
-
-
-def kind_of_prometheus(kind: str) -> Manifest:
-    """One that anything may be in."""
-    plural = f"{kind.lower()}s"
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{_MONITORING}"},
-        "spec": {
-            "group": _MONITORING,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural},
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
-        },
-    }
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +33,7 @@ def shop(kubectl: Kubectl, stage: Stage) -> Iterator[Shop]:
     """The one that the pages speak of, with the new role that they tell of; Prometheus' kinds are there, and
     no operator yet."""
     opened = Shop(kubectl, "shop")
-    kinds = [kind_of_prometheus(kind) for kind in ("PodMonitor", "PrometheusRule")]
+    kinds = [definition(kind) for kind in (POD_MONITOR, PROMETHEUS_RULE)]
     kubectl("create", "namespace", opened.namespace)
     try:
         mark_namespace(kubectl, opened.namespace)
