@@ -39,14 +39,32 @@ _ODD = [
     Case(RELAY, {"exchange": "amq.kä", "pollInterval": "x"}, "", ""),
     Case(RELAY, {"template.labels": {"a": 1}}, "", ""),
     Case(RELAY, {"template.env": [{"name": 1}, {"name": ""}]}, "", ""),
+    Case(RELAY, {"template.env": ["A=1", "B=2"]}, "", ""),
+    Case(RELAY, {"template.env": [{"value": "1"}, {"value": "2"}]}, "", ""),
+    Case(RELAY, {"template.env": [{"name": {"a": 1}}]}, "", ""),
+    Case(RELAY, {"template.labels": {"a": {"b": 1}}}, "", ""),
     Case(RELAY, {"template.imagePullSecrets": [{"name": "a"}, {"name": "a"}]}, "", ""),
+    Case(RELAY, {"unroutable": False, "expired": 5, "lanes": False}, "", ""),
+    Case(RELAY, {"replicas": 2**64}, "", ""),
+    Case(RELAY, {".status": {"invented": 1, "backlog": -1}}, "", ""),
     Case(LISTENER, {"bindingKeys": [None, 1, 1.5, True]}, "", ""),
+    Case(LISTENER, {"bindingKeys": ["a", "a", "a"]}, "", ""),
     Case(LISTENER, {"retryDelays": ["1s"] * 101}, "", ""),
     Case(LISTENER, {"unknown": 1, "other": 2, "bindingKeys": []}, "", ""),
     Case(LISTENER, {"worker": {"image": ""}, "handler": "x y"}, "", ""),
     Case(LISTENER, {".metadata.name": GONE, "bindingKeys": []}, "", ""),
 ]
 """Mistakes of other sorts, and several at once."""
+
+_OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "shop", "uid": "1"}
+_BAD_OWNERS: list[list[Manifest | None]] = [
+    [{}],
+    [None],
+    [{**_OWNER, "apiVersion": "a/b/c", "uid": ""}],
+    [{**_OWNER, "apiVersion": "apps/", "controller": None}],
+    [{**_OWNER, "kind": "Event", "blockOwnerDeletion": False}],
+    [{**_OWNER, "name": name, "controller": True} for name in "abc"],
+]
 
 _OF_METADATA = [
     *(
@@ -55,15 +73,72 @@ _OF_METADATA = [
     ),
     *(
         Case(RELAY, {".metadata.labels": {"a": value}}, "", "")
-        for value in ("x y", "x\n", "v" * 64, "ä" * 32)
+        for value in ("x y", "x\n", "x\u00a0y", "v" * 64, "ä" * 32)
     ),
     Case(RELAY, {".metadata.annotations": {"a b": "x", "A/B": "this may be"}}, "", ""),
     Case(RELAY, {".metadata.annotations": {"a": "x" * 2**18}, "exchange": "amq.x"}, "", ""),
     Case(RELAY, {".metadata.name": "Shop", ".metadata.labels": {"a": "-", "b c": "ä"}}, "", ""),
     Case(RELAY, {".metadata.labels": {"a": "x y"}, "replicas": "x"}, "", ""),
     Case(RELAY, {".metadata.labels": {"a": "x y"}, "exchange": "amq.x"}, "", ""),
+    Case(RELAY, {".metadata.labels": {"a b": None, "c": None}}, "", ""),
+    Case(RELAY, {".metadata.annotations": {"a b": None}}, "", ""),
+    *(Case(RELAY, {".metadata.generateName": prefix}, "", "") for prefix in ("Shop", "-", ".a-", "n" * 254)),
+    *(
+        Case(RELAY, {".metadata.finalizers": finalizers}, "", "")
+        for finalizers in (["a b"], ["", None], ["a/b/c", "-"], ["orphan", "foregroundDeletion"])
+    ),
+    *(Case(RELAY, {".metadata.ownerReferences": owners}, "", "") for owners in _BAD_OWNERS),
+    Case(RELAY, {".metadata.ownerReferences": [{}], ".metadata.finalizers": ["-"], "lanes": 0}, "", ""),
 ]
 """What Kubernetes wants of any object."""
+
+_UNDECODABLE = [
+    *(
+        Case(RELAY, {f".metadata.{field}": value}, "", "")
+        for field, value in (
+            ("name", 5),
+            ("generateName", ["a"]),
+            ("uid", 5),
+            ("resourceVersion", 5),
+            ("selfLink", True),
+            ("generation", "1"),
+            ("generation", 1.5),
+            ("deletionGracePeriodSeconds", {}),
+            ("labels", ["a"]),
+            ("annotations", {"b": True, "a": {}}),
+            ("finalizers", "a/b"),
+            ("finalizers", ["a/b", 5]),
+            ("ownerReferences", _OWNER),
+            ("ownerReferences", ["a"]),
+            ("ownerReferences", [{**_OWNER, "uid": 5}]),
+            ("ownerReferences", [{**_OWNER, "controller": "true"}]),
+            ("ownerReferences", [{**_OWNER, "namespace": "a"}]),
+            ("managedFields", {}),
+            ("managedFields", [{"operation": 5}]),
+            ("managedFields", [{"time": "now"}]),
+            ("deletionTimestamp", 5),
+        )
+    ),
+    *(
+        Case(RELAY, {".metadata.creationTimestamp": time}, "", "")
+        for time in (
+            "",
+            "now",
+            "2024-1-1",
+            "2024-01-01",
+            "2024-01-01 00:00:00",
+            "2024-01-01T00:00:00",
+            "2024-01-01T00:00:00.5+0100",
+            "2024-01-01T00:00:00Z0",
+            "2024-13-01T00:00:00Z",
+            "2023-02-29T00:00:00Z",
+            "2024-01-01T24:00:00Z",
+        )
+    ),
+    Case(RELAY, {".metadata.uid": 5, ".metadata.labels": 5, "replicas": "x"}, "", ""),
+    Case(RELAY, {".metadata.invented": 1, ".invented": 2, "invented": 3}, "", ""),
+]
+"""What is of another type than Go has for it, or of none."""
 
 _BESIDE_A_RULE = [
     *(
@@ -97,7 +172,7 @@ _UPDATES = [
 
 @pytest.mark.parametrize(
     "case",
-    [*RULES, *BOUNDS, *ONLY_IN_THE_CLUSTER, *_ODD, *_OF_METADATA, *_BESIDE_A_RULE],
+    [*RULES, *BOUNDS, *ONLY_IN_THE_CLUSTER, *_ODD, *_OF_METADATA, *_UNDECODABLE, *_BESIDE_A_RULE],
     ids=lambda case: case.name,
 )
 def test_a_mistake_is_refused_in_the_words_of_the_api_server(api: Api, namespace: str, case: Case) -> None:

@@ -56,12 +56,28 @@ def test_a_version_that_nobody_serves_is_told() -> None:
 
 @pytest.mark.parametrize(
     "metadata",
-    [None, "x", [], {"name": 5}, {"name": "a", "labels": "x"}, {"name": "a", "annotations": {"a": True}}],
+    ["x", [], {"name": 5}, {"name": "a", "labels": "x"}, {"name": "a", "annotations": {"a": True}}],
 )
 def test_metadata_of_another_type_is_a_mistake_and_no_fault(metadata: object) -> None:
     [line] = refusals({**LISTENER, "metadata": metadata})
     assert "cannot be handled as a OutboxListener: json: cannot unmarshal" in line
 
 
+def test_a_name_to_be_generated_is_refused_as_kubectl_apply_does() -> None:
+    assert refusals({**RELAY, "metadata": {"generateName": "shop-"}}) == [
+        "from shop-: cannot use generate name with apply"
+    ]
+
+
 def test_what_is_said_of_a_status_is_not_looked_at() -> None:
-    assert refusals({**RELAY, "status": {"backlog": -1, "invented": True}}) == []
+    assert refusals({**RELAY, "status": {"backlog": -1}}) == []
+    assert refusals({**RELAY, "status": "x"}) == []
+
+
+@pytest.mark.parametrize(("kind", "problem"), [(None, "not set"), (5, "isn't string type")])
+def test_a_kind_that_is_none_is_told_as_kubectl_does(kind: object, problem: str) -> None:
+    assert refusals({**RELAY, "kind": kind}) == [f"error validating data: kind {problem}"]
+
+
+def test_a_whole_number_with_a_point_is_taken() -> None:
+    assert refusals(changed(RELAY, {"replicas": 2.0})) == []

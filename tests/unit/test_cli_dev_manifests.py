@@ -35,7 +35,13 @@ def test_a_list_is_as_good_as_its_items() -> None:
 
 
 def test_what_is_null_is_left_out_and_what_a_cluster_notes_is_not_read() -> None:
-    noted = {".metadata.uid": "x", ".metadata.creationTimestamp": None, ".status": {"x": 1}, "replicas": None}
+    noted = {
+        ".metadata.uid": "x",
+        ".metadata.creationTimestamp": None,
+        ".metadata.namespace": None,
+        ".status": {"backlog": 1},
+        "replicas": None,
+    }
     [relay] = read(files(changed(RELAY, noted)), "default").relays
     assert (relay.metadata.uid, relay.spec.replicas) == ("", 1)
 
@@ -59,7 +65,7 @@ def test_what_is_null_is_left_out_and_what_a_cluster_notes_is_not_read() -> None
             'a.yaml: OutboxRelay in version "v1alpha1" cannot be handled as a OutboxRelay: strict decoding',
         ),
         (files({**LISTENER, "metadata": "x"}), "a.yaml: OutboxListener in version"),
-        (files({"apiVersion": "outbox.dev/v1alpha1"}), 'a.yaml: no matches for kind "" in version'),
+        (files({"apiVersion": "outbox.dev/v1alpha1"}), "a.yaml: error validating data: kind not set"),
     ],
 )
 def test_a_mistake_is_told_with_its_object_or_its_file(texts: dict[Path, str], complaint: str) -> None:

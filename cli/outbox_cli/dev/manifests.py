@@ -116,7 +116,7 @@ def _is_ours(manifest: Manifest) -> bool:
 def _placed(manifest: Manifest, namespace: str) -> Manifest:
     metadata = manifest.get("metadata") or {}
     return (
-        {**manifest, "metadata": {"namespace": namespace, **metadata}}
+        {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
         if isinstance(metadata, dict)
         else manifest
     )

@@ -19,6 +19,10 @@ class Complaint:
         return f"{self.path or '<nil>'}: {self.words}"
 
 
+def invalid(path: str, value: object, why: str) -> Complaint:
+    return Complaint(path, f"Invalid value: {quoted(value)}: {why}")
+
+
 def required(path: str) -> Complaint:
     return Complaint(path, "Required value", is_blocking=True)
 
@@ -34,7 +38,7 @@ def unsupported(path: str, value: object, supported: list[str]) -> Complaint:
 
 
 def out_of_bounds(path: str, value: object, bound: str) -> Complaint:
-    return Complaint(path, f"Invalid value: {quoted(value)}: {path} in body should be {bound}")
+    return invalid(path, value, f"{path} in body should be {bound}")
 
 
 def too_long(path: str, most: int) -> Complaint:
@@ -50,5 +54,6 @@ def duplicate(path: str, value: object) -> Complaint:
 
 
 def quoted(value: object) -> str:
-    """A value as Go and JSON both write it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """A value as Go and JSON both write it; what cannot be seen in a text is written out."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 from outbox_cli.dev.admission.complaint import (
     Complaint,
     duplicate,
+    invalid,
     out_of_bounds,
     quoted,
     required,
@@ -27,14 +28,16 @@ TYPES = {
     type(None): "null",
 }
 
+ANYTHING: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+"""The schema of what has none."""
+
 
 def complaints(schema: Schema, value: Any, path: str = "") -> Iterator[Complaint]:
     """All that is wrong with a value, and with what is in it."""
     found = TYPES.get(type(value), "string")
     wanted = schema.get("type", found)
-    if found != wanted and (wanted, found) != ("number", "integer"):
+    if found != wanted and not _is_also(wanted, value):
         yield wrong_type(path, wanted, found)
-        return
     if "enum" in schema and value not in schema["enum"]:
         yield unsupported(path, value, schema["enum"])
     match value:
@@ -44,25 +47,43 @@ def complaints(schema: Schema, value: Any, path: str = "") -> Iterator[Complaint
             yield from _of_list(schema, value, path)
         case str():
             yield from _of_text(schema, value, path)
-        case int() | float():
+        case int() | float() if found != "boolean":
             yield from _of_number(schema, value, path)
 
 
 def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
     """The paths of fields that nobody knows."""
-    if schema.get("x-kubernetes-preserve-unknown-fields"):
-        return
-    properties = schema.get("properties", {})
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    takes_any = schema.get("x-kubernetes-preserve-unknown-fields", False)
     match value:
-        case dict() if "additionalProperties" not in schema:
+        case dict():
             for key, item in value.items():
-                if key in properties:
-                    yield from unknown_fields(properties[key], item, _below(path, key))
-                else:
+                if (known := properties.get(key, others)) is not None:
+                    yield from unknown_fields(known, item, _below(path, key))
+                elif not takes_any:
                     yield _below(path, key)
         case list():
+            items = schema.get("items", ANYTHING if takes_any else {})
             for place, item in enumerate(value):
-                yield from unknown_fields(schema.get("items", {}), item, f"{path}[{place}]")
+                yield from unknown_fields(items, item, f"{path}[{place}]")
+
+
+def is_int64(value: float) -> bool:
+    """Whether Go takes a number for an integer."""
+    return value % 1 == 0 and -(2**63) <= value < 2**63
+
+
+def _is_also(wanted: str, value: Any) -> bool:
+    """Whether a number is of the other type of numbers too."""
+    match value:
+        case bool():
+            return False
+        case int():
+            return wanted == "number"
+        case float():
+            return wanted == "integer" and is_int64(value)
+        case _:
+            return False
 
 
 def _of_object(schema: Schema, value: dict[str, Any], path: str) -> Iterator[Complaint]:
@@ -82,22 +103,25 @@ def _of_list(schema: Schema, value: list[Any], path: str) -> Iterator[Complaint]
 
 
 def _duplicates(schema: Schema, value: Sequence[Any], path: str) -> Iterator[Complaint]:
-    """What is in a set twice, or in a map by the same keys."""
+    """What is in a set twice, or in a map by the same keys; that it is there once more is not told."""
     match schema.get("x-kubernetes-list-type"):
         case "set":
             identities = list(value)
         case "map":
+            for place, item in enumerate(value):
+                if not isinstance(item, dict | None):
+                    yield invalid(f"{path}[{place}]", item, "must be an object for an array of list-type map")
+                    return
             keys = schema["x-kubernetes-list-map-keys"]
-            items = [item if isinstance(item, dict) else {} for item in value]
-            identities = [{key: item[key] for key in keys if key in item} for item in items]
+            identities = [
+                {key: item[key] for key in keys if key in item} for item in (each or {} for each in value)
+            ]
         case _:
             return
-    seen: set[str] = set()
-    for place, identity in enumerate(identities):
-        text = quoted(identity)
-        if text in seen and identity != {}:
-            yield duplicate(f"{path}[{place}]", identity)
-        seen.add(text)
+    texts = [quoted(identity) for identity in identities]
+    for place, text in enumerate(texts):
+        if texts[:place].count(text) == 1:
+            yield duplicate(f"{path}[{place}]", identities[place])
 
 
 def _of_text(schema: Schema, value: str, path: str) -> Iterator[Complaint]:
