@@ -9,7 +9,7 @@ How depends on its language, and on a comment `<!-- run: … -->` above it where
 - `python`: the blocks of a page one after the other, in one namespace; functions `test_…` are called.
 - `yaml`: a server-side dry run; without a kind, values of the chart. `sql`: on the database.
 - `json`, `toml`: read.
-- a path of a test: it is that which runs the block. A block of any other kind fails.
+- a path of a test, or `.ci/run`: it is that which runs the block. A block of any other kind fails.
 """
 
 from collections.abc import Callable, Iterator

@@ -63,6 +63,8 @@ def test_an_answer_agrees_but_for_what_is_another_with_each_run(shown: str, answ
         ("```sh\necho two\n```\n\n```text\none\n```\n", "the answer was\ntwo"),
         ("```text\none\n```\n", "a text is a picture, or the answer of the block before it"),
         ("<!-- run: tests/unit/test_topology.py -->\n```sh\noutbox frobnicate\n```\n", "has no"),
+        ("```sh\nmake bench\n```\n", "all of bench takes too long"),
+        ("<!-- run: .ci/run -->\n```sh\nmake bench  # slow\n```\n", "has no \\['make bench'\\]"),
         ("```python\nassert 1 == 2, 'one is not two'\n```\n", "one is not two"),
     ],
     ids=lambda text: text.replace("\n", " "),

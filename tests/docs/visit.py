@@ -31,6 +31,7 @@ _STARTS_SERVICES = re.compile(r"\b(outbox|make) (dev|demo)\b")
 _EXIT = re.compile(r"exit (\d)")
 _UNTIL = "until "
 _BY_TEST = re.compile(r"tests/\S+\.py")
+_BY_CI = ".ci/run"
 
 
 class Visit:
@@ -70,6 +71,9 @@ class Visit:
         block = self._blocks[at]
         if _BY_TEST.fullmatch(block.mark):
             _check_is_done_by(REPOSITORY / block.mark, block)
+            return
+        if block.mark == _BY_CI:
+            _check_is_done_by_ci(block)
             return
         if block.file:
             self._write(block.file, self._premises.real(block.text))
@@ -189,6 +193,14 @@ def _check_is_done_by(test: Path, block: Block) -> None:
     words = shlex.split(block.text)[1:] if block.language == "sh" else block.text.splitlines()
     missing = [word for word in words if word not in source]
     assert not missing, f"{block.id}: {test.name} has no {missing}"
+
+
+def _check_is_done_by_ci(block: Block) -> None:
+    """That each of its commands is one of the run that this test is part of."""
+    done = (REPOSITORY / _BY_CI).read_text().splitlines()
+    commands = [shlex.join(shlex.split(line, comments=True)) for line in block.text.splitlines()]
+    missing = [command for command in commands if command not in done]
+    assert not missing, f"{block.id}: {_BY_CI} has no {missing}"
 
 
 async def _awaited(answer: Any) -> Any:
