@@ -6,6 +6,7 @@ that asks for them does. A run of nothing but `tests/unit` or `tests/e2e` starts
 
 import json
 import shutil
+import signal
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
@@ -45,6 +46,15 @@ def pytest_configure_node(node: _Node) -> None:
             "OUTBOX_RABBITMQ_URL": services.rabbitmq.url,
             "OUTBOX_RABBITMQ_MANAGEMENT_URL": services.rabbitmq.management_url,
         }
+
+
+def pytest_configure() -> None:
+    """Have Ctrl-C end programs that tests start also where a shell has put this run into the background.
+
+    A signal that is ignored stays so in all that is started; one with a handler becomes the default there.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
