@@ -57,7 +57,7 @@ class Listening:
         channel: str = DEFAULT_CHANNEL,
         name: str = "outbox-listen",
         poll_seconds: float | None = None,
-        pace: Pace = Pace(),  # noqa: B008 - frozen
+        pace: Pace = Pace(),
     ) -> None:
         """`on_notify` gets each payload that concerns the table, and an empty one after each connect.
 
