@@ -22,6 +22,9 @@ _log = logging.getLogger("outbox.relay")
 _CONTENDED_SECONDS = 0.5
 """How soon to look again at rows that somebody else has locked: that may be a relay which is dying."""
 
+_LULL_SECONDS = 0.005
+"""How long nothing comes before a lane looks when the next message is due, and goes to sleep."""
+
 _RECONNECT = Backoff(0.1, 2.0)
 
 _MARGIN_SECONDS = 5.0
@@ -94,6 +97,8 @@ class Lane:
                 return None
             transaction = await self._connected()
             publisher = await self._publishing()
+            await transaction.begin()
+            self._wake.arrived()
             moved = await self._transfer.once(
                 transaction, publisher, after_key, singly=self._singly, goes_on=self._is_woken
             )
@@ -134,6 +139,9 @@ class Lane:
 
     async def _rest(self, moved: Moved) -> None:
         """Sleep until there may be something to claim."""
+        # The next of a key is nobody's to tell of: only a look shows it.
+        if not moved.has_keys and await self._is_woken_soon():
+            return
         try:
             row = await self._look()
         except Exception as error:
@@ -153,8 +161,18 @@ class Lane:
         self._metrics.woke(reason)
         return True
 
+    async def _is_woken_soon(self) -> bool:
+        """Whether there is a reason before the lull is over: while messages flow, nobody need look ahead."""
+        reason = await self._wake.sleep(None, _LULL_SECONDS)
+        if reason == "poll":
+            return False
+        self._metrics.woke(reason)
+        return True
+
     async def _look(self) -> Any:
         assert self._transaction is not None  # noqa: S101 - a batch was moved before
+        # A sleep may be long, and a transaction must not be.
+        await self._transaction.roll_back()
         connection = self._transaction.connection
         if not self._database.pooled:
             return await connection.fetchrow(self._queries.look)

@@ -2,11 +2,12 @@
 -- Lock a batch: what is due without an ordering key, in the order of its index, and of each key that is due
 -- its first row. A row that another lane or replica has locked is passed over, and so is its key: a key has
 -- at most one row in flight. $1: how many of each kind; $2: the key from which on, or after which, to look for
--- keyed rows, so that a batch begins where the last one ended and every key gets its turn.
+-- keyed rows, so that a batch begins where the last one ended and every key gets its turn. What is due is told by
+-- the time of the statement: its transaction may have begun before the one that wrote a row.
 WITH RECURSIVE keyless AS MATERIALIZED (
     SELECT {columns}
     FROM {table} AS message
-    WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= now()
+    WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= statement_timestamp()
     ORDER BY send_after, id
     LIMIT $1::integer
     FOR UPDATE SKIP LOCKED
@@ -31,8 +32,8 @@ WITH RECURSIVE keyless AS MATERIALIZED (
 ), keyed AS MATERIALIZED (
     SELECT {columns}
     FROM head JOIN {table} AS message USING (id)
-    WHERE head.parked_at IS NULL AND head.send_after <= now() AND message.sent_at IS NULL
-        AND message.parked_at IS NULL AND message.send_after <= now()
+    WHERE head.parked_at IS NULL AND head.send_after <= statement_timestamp() AND message.sent_at IS NULL
+        AND message.parked_at IS NULL AND message.send_after <= statement_timestamp()
     LIMIT $1::integer
     FOR UPDATE OF message SKIP LOCKED
 )
@@ -85,8 +86,9 @@ SELECT id, body FROM {table} WHERE id = ANY ($1::bigint[])
 DELETE FROM {table} WHERE id = ANY ($1::bigint[])
 
 -- name: mark_sent
--- Keep messages that were sent, until retention takes them. $1: their ids.
-UPDATE {table} SET sent_at = now(), last_error = NULL WHERE id = ANY ($1::bigint[])
+-- Keep messages that were sent, until retention takes them. The transaction may have begun before they were due,
+-- so its time is not the one at which they were sent. $1: their ids.
+UPDATE {table} SET sent_at = statement_timestamp(), last_error = NULL WHERE id = ANY ($1::bigint[])
 
 -- name: back_off
 -- Try messages again later. What is left of an expiration counts from then on, so that the moment at which it
@@ -102,7 +104,7 @@ WHERE message.id = given.id
 -- name: park
 -- Give messages up, and keep them for a person to look at. $1: ids; $2: reasons.
 UPDATE {table} AS message
-SET attempts = attempts + 1, last_error = given.error, parked_at = now()
+SET attempts = attempts + 1, last_error = given.error, parked_at = statement_timestamp()
 FROM unnest($1::bigint[], $2::text[]) AS given (id, error)
 WHERE message.id = given.id
 

@@ -48,6 +48,8 @@ class Moved:
     """The next batch is begun, and has to follow at once."""
     last_key: str
     """The ordering key after which the next claim looks for keyed rows; empty for the first key."""
+    has_keys: bool
+    """Some rows had an ordering key, and the next of that key may be due."""
 
 
 class Transfer:
@@ -67,11 +69,12 @@ class Transfer:
         after_key: str = "",
         *,
         singly: bool = False,
-        goes_on: Callable[[], bool] = bool,
+        goes_on: Callable[[], bool] | None = None,
     ) -> Moved:
         """Move one batch; `singly`, to find the one message over which the broker closes the channel.
 
-        `goes_on` is asked at the end whether another batch follows at once, which is begun with it then.
+        `goes_on` is asked at the end whether another batch follows at once. The transaction of the next one
+        is begun in the same round trip then, and also where one may follow soon.
         """
         started = time.perf_counter()
         connection = transaction.connection
@@ -82,7 +85,8 @@ class Transfer:
             verdicts = await self._publish(rows, bodies, publisher, singly) if rows else []
             script = await self._settle(connection, rows, verdicts)
             moved = self._moved(rows, goes_on)
-            await transaction.end(script, and_begin=moved.goes_on)
+            may_follow = goes_on is not None and not moved.has_keys
+            await transaction.end(script, and_begin=moved.goes_on or may_follow)
         except BaseException:
             await transaction.roll_back()
             raise
@@ -211,12 +215,13 @@ class Transfer:
                 case Drop(reason):
                     self._metrics.dropped(reason)
 
-    def _moved(self, rows: Sequence[Any], goes_on: Callable[[], bool]) -> Moved:
+    def _moved(self, rows: Sequence[Any], goes_on: Callable[[], bool] | None) -> Moved:
         size = self._settings.batch_size
         keys = [row["ordering_key"] for row in rows if row["ordering_key"] is not None]
         full_of_keys = len(keys) >= size
         is_full = full_of_keys or len(rows) - len(keys) >= size
-        return Moved(len(rows), is_full, is_full or goes_on(), keys[-1] if full_of_keys else "")
+        follows = is_full or (goes_on is not None and goes_on())
+        return Moved(len(rows), is_full, follows, keys[-1] if full_of_keys else "", has_keys=bool(keys))
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:

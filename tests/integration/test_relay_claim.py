@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outbox import schema
+from outbox import Emitter, schema
 from outbox.table import TableName
 from outbox_relay.queries import Queries
 from tests.integration.relaying import Traffic, traffic_between
@@ -47,6 +47,44 @@ async def test_large_bodies_go_a_few_at_a_time_and_arrive_whole(traffic: Traffic
     assert Counter(inbox.ids) == Counter(sent)
     arrived = {message.message_id: message.body for message in inbox.messages}
     assert [arrived[message_id] for message_id in sent[:8]] == bodies
+
+
+@pytest.fixture
+async def application(postgres_url: str, database: asyncpg.Connection) -> AsyncIterator[asyncpg.Connection]:
+    """Another session on the same table."""
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def test_a_claim_takes_what_was_emitted_after_its_transaction_began(
+    database: asyncpg.Connection, application: asyncpg.Connection
+) -> None:
+    """A lane begins the transaction of its next batch early, and is then told of what came meanwhile."""
+    async with database.transaction():
+        # It has begun when it has a time.
+        await database.fetchval("SELECT now()")
+        async with application.transaction():
+            plain = await Emitter().emit(application, "a", 1)
+            keyed = await Emitter().emit(application, "a", 2, ordering_key="k")
+        rows = await database.fetch(QUERIES.claim_first, 10, "")
+    assert [row["message_id"] for row in rows] == [str(plain), str(keyed)]
+
+
+async def test_nothing_is_sent_or_parked_at_a_time_before_it_was_due(
+    database: asyncpg.Connection, application: asyncpg.Connection
+) -> None:
+    """However early the transaction of its batch began."""
+    await database.execute("BEGIN")
+    await database.fetchval("SELECT now()")
+    async with application.transaction():
+        await Emitter().emit(application, "a", 1)
+        await Emitter().emit(application, "a", 2)
+    sent, parked = [row["id"] for row in await database.fetch(QUERIES.claim_first, 10, "")]
+    await database.execute(QUERIES.park, [parked], ["for a test"])
+    await database.execute(QUERIES.conclusion([], [sent]))
+    ends = "SELECT id FROM outbox_table WHERE send_after <= coalesce(sent_at, parked_at) ORDER BY id"
+    assert [row["id"] for row in await database.fetch(ends)] == [sent, parked]
 
 
 async def test_two_relays_on_one_table_send_every_message_exactly_once(traffic: Traffic) -> None:

@@ -51,7 +51,7 @@ def test_a_batch_ends_in_one_script_whose_last_word_is_the_commit() -> None:
     script = QUERIES.conclusion([1, 22], [333])
     assert re.sub(r"\s+", " ", script) == (
         """DELETE FROM "shop"."My table" WHERE id = ANY ('{1,22}'::bigint[]); """
-        """UPDATE "shop"."My table" SET sent_at = now(), last_error = NULL """
+        """UPDATE "shop"."My table" SET sent_at = statement_timestamp(), last_error = NULL """
         """WHERE id = ANY ('{333}'::bigint[]); COMMIT"""
     )
 
