@@ -31,8 +31,9 @@ _MARGIN_SECONDS = 5.0
 """How much longer than a batch may take the server waits for a lane before it frees the rows."""
 
 # The process may be frozen, or its machine be gone, in the middle of a batch: while the server waits for its
-# next statement, or for it to read the rows.
-_BOUNDS = "SET {scope} idle_in_transaction_session_timeout = {ms}; SET {scope} tcp_user_timeout = {ms}"
+# next statement, or for it to read the rows. Of each transaction, not once of the session: a pooler may give
+# the next one another session, and this one with its settings to others; nobody tells that there is a pooler.
+_OPENING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {ms}; SET LOCAL tcp_user_timeout = {ms}"
 
 
 class Lane:
@@ -61,7 +62,7 @@ class Lane:
         self._metrics = metrics
         self._patience = patience
         self._stopping = stopping
-        self._bounds_ms = round((settings.publish_timeout + _MARGIN_SECONDS) * 1000)
+        self._opening = _OPENING.format(ms=round((settings.publish_timeout + _MARGIN_SECONDS) * 1000))
         self._transaction: Transaction | None = None
         self._publisher: Publisher | None = None
         self._failures = 0
@@ -185,13 +186,8 @@ class Lane:
             connection = await self._database.connect("outbox-relay")
             # A lane that sleeps would not notice, and not be there when it is needed.
             connection.add_termination_listener(lambda _: self._wake.up("lost"))
-            if self._database.pooled:
-                # Of the transaction only: a pooler would hand a setting of the session to others.
-                bounds = _BOUNDS.format(scope="LOCAL", ms=self._bounds_ms)
-                self._transaction = Transaction(connection, f"BEGIN; {bounds}")
-            else:
-                self._transaction = Transaction(connection)
-                await connection.execute(_BOUNDS.format(scope="SESSION", ms=self._bounds_ms))
+            self._transaction = Transaction(connection, self._opening)
+            if not self._database.pooled:
                 await self._transfer.rehearse(connection)
         return self._transaction
 

@@ -29,6 +29,7 @@ listen_port = {listen_port}
 unix_socket_dir =
 auth_type = any
 pool_mode = {mode}
+server_round_robin = {in_turn:d}
 """
 
 
@@ -59,9 +60,12 @@ class PgBouncer:
         self.stop()
         shutil.rmtree(self._folder)
 
-    def start(self, mode: Literal["transaction", "session"]) -> None:
-        """Start it in this mode, and wait until it listens."""
-        command: list[str | Path] = [self._program, self._configuration(mode)]
+    def start(self, mode: Literal["transaction", "session"], *, in_turn: bool = False) -> None:
+        """Start it in this mode, and wait until it listens.
+
+        It gives a client the session that was used last, or all of them `in_turn`.
+        """
+        command: list[str | Path] = [self._program, self._configuration(mode, in_turn)]
         identity: dict[str, Any] = self._account.popen_arguments() if self._account else {}
         with self._log.open("wb") as log:
             self._child = subprocess.Popen(
@@ -87,7 +91,7 @@ class PgBouncer:
             self._child.wait()
             self._child = None
 
-    def _configuration(self, mode: str) -> Path:
+    def _configuration(self, mode: str, in_turn: bool) -> Path:
         path = self._folder / "pgbouncer.ini"
         path.touch(mode=0o600)
         path.write_text(
@@ -99,6 +103,7 @@ class PgBouncer:
                 password=unquote(self._postgres.password or "").replace("'", "''"),
                 listen_port=self._port,
                 mode=mode,
+                in_turn=in_turn,
             )
         )
         if self._account:

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 
 import aio_pika
 import asyncpg
@@ -10,6 +11,12 @@ import pytest
 
 from outbox import Emitter, MessageRelay, OutboxMessage, schema
 from tests.integration.pgbouncer import PgBouncer
+from tests.integration.relaying import Traffic, traffic_between
+
+SESSIONS = 8
+"""More than a relay uses at once."""
+
+_BOUND = "current_setting('idle_in_transaction_session_timeout')"
 
 
 @pytest.fixture
@@ -60,3 +67,48 @@ async def test_behind_pgbouncer_in_transaction_mode_it_polls_says_so_once_and_de
     assert caplog.text.count("LISTEN is dead") == 1
     await broker.close()
     await database.close()
+
+
+@pytest.fixture
+async def traffic(postgres_url: str, rabbitmq_url: str) -> AsyncIterator[Traffic]:
+    async with traffic_between(postgres_url, rabbitmq_url) as traffic:
+        yield traffic
+
+
+async def bounds(pooler: PgBouncer) -> list[str]:
+    """How long a transaction may be idle in each of the pooler's sessions, all in use at once."""
+    async with AsyncExitStack() as stack:
+        clients = [await asyncpg.connect(pooler.url, statement_cache_size=0) for _ in range(SESSIONS)]
+        for client in clients:
+            stack.push_async_callback(client.close)
+            await stack.enter_async_context(client.transaction())
+        return [await client.fetchval(f"SELECT {_BOUND}") for client in clients]
+
+
+async def test_the_time_of_a_batch_is_bounded_in_whichever_session_it_gets_and_in_no_other_clients(
+    traffic: Traffic, postgres_url: str
+) -> None:
+    """Also before the relay has found out that there is a pooler."""
+    await traffic.database.execute(
+        f"""
+        CREATE TABLE bounds (bound text);
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN INSERT INTO bounds VALUES ({_BOUND}); RETURN NULL; END $$;
+        CREATE TRIGGER note AFTER DELETE ON outbox_table EXECUTE FUNCTION note()
+        """
+    )
+    inbox = await traffic.inbox("#")
+    with PgBouncer(postgres_url) as pooler:
+        pooler.start("transaction", in_turn=True)
+        # From here on it has so many sessions, and gives the next one to whoever comes.
+        assert await bounds(pooler) == ["0"] * SESSIONS
+        emitted = [await traffic.emit("a")]
+        running = await traffic.relaying(db_engine_url=pooler.url, publish_timeout=7)
+        for number in range(20):
+            await inbox.gets(emitted)
+            emitted.append(await traffic.emit("a", number))
+        await traffic.until_ids([])
+        await running.stop()
+        assert await bounds(pooler) == ["0"] * SESSIONS
+    of_batches = await traffic.database.fetch("SELECT DISTINCT bound FROM bounds")
+    assert [row["bound"] for row in of_batches] == ["12s"]
