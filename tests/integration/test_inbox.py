@@ -239,6 +239,41 @@ async def test_the_server_ends_the_transaction_of_who_does_nothing_in_it(
     await others.transactions.aclose()
 
 
+@pytest.mark.parametrize("session", [False, True], ids=["connection", "session"])
+async def test_it_does_so_behind_a_pooler_too(
+    postgres_url: str, database: asyncpg.Connection, pooler: PgBouncer, session: bool
+) -> None:
+    transactions = transactions_of(db_engine_url=pooler.url, longest_seconds=0.1)
+    others = Door(transactions_of(db_engine_url=postgres_url), session)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await transactions.open()
+        with pytest.raises(DatabaseAwayError):
+            async with transactions.begin(QUEUE, "a", session=session):
+                assert not await is_duplicate(others, "a")
+    assert await noted(database) == [(QUEUE, "a")]
+    await transactions.aclose()
+    await others.transactions.aclose()
+
+
+@pytest.mark.parametrize("session", [False, True], ids=["connection", "session"])
+async def test_the_limit_of_a_transaction_reaches_no_other_client_of_a_pooler(
+    database: asyncpg.Connection, pooler: PgBouncer, session: bool
+) -> None:
+    transactions = transactions_of(db_engine_url=pooler.url, longest_seconds=300)
+    await transactions.open()
+    shown = "SELECT pg_backend_pid() || ' ' || current_setting('idle_in_transaction_session_timeout')"
+    async with transactions.begin(QUEUE, "a", session=session) as entry:
+        await execute(entry, f"INSERT INTO mail {shown}")
+    (ours,) = await mails(database)
+    other = await asyncpg.connect(pooler.url, statement_cache_size=0)
+    async with other.transaction():
+        theirs = await other.fetchval(shown)
+    # It is the same session, which the pooler gives to whoever comes next.
+    assert (ours, theirs) == (f"{ours.split()[0]} 5min", f"{ours.split()[0]} 0")
+    await other.close()
+    await transactions.aclose()
+
+
 async def test_a_limit_in_the_url_goes_before_ours(postgres_url: str) -> None:
     url = f"{postgres_url}?idle_in_transaction_session_timeout=54321"
     transactions = transactions_of(db_engine_url=url, longest_seconds=1)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox.listener import Listener
 from outbox_core.database import Database, is_lost
-from outbox_worker.connections import Connections
+from outbox_worker.connections import Connections, idle_limit
 from outbox_worker.inbox import Inbox
 from outbox_worker.transactions import (
     END_SECONDS,
@@ -51,7 +51,7 @@ class AsyncpgTransactions:
     ) -> AbstractAsyncContextManager[Entry]:
         if session:
             return self._sessions.begin(queue, message_id, session=True)
-        opening = f"BEGIN; {self._inbox.note_text(queue, message_id)}"
+        opening = "; ".join(["BEGIN", *self._limits(), self._inbox.note_text(queue, message_id)])
         busy = MessageBusyError(queue, message_id)
         return _Transaction(self._database, self._connections, opening, busy)
 
@@ -92,13 +92,19 @@ class AsyncpgTransactions:
         if "_sessions" in self.__dict__:
             await self._sessions.aclose()
 
+    def _limits(self) -> list[str]:
+        """What each transaction sets for itself, since a pooler gives it a session that has no limit."""
+        if self._longest_seconds is None or not self._database.pooled:
+            return []
+        return [idle_limit(self._longest_seconds, is_local=True)]
+
     @cached_property
     def _sessions(self) -> "SqlAlchemyTransactions":
         # SQLAlchemy need not be there for listeners that do not ask for it.
         from outbox_worker.sqlalchemy_transactions import SqlAlchemyTransactions, engine_of
 
         engine = engine_of(self._database, self._size, self._longest_seconds)
-        return SqlAlchemyTransactions(engine, self._database, self._inbox, owned=True)
+        return SqlAlchemyTransactions(engine, self._database, self._inbox, limits=self._limits(), owned=True)
 
     async def _send(self, sql: str) -> str:
         """Send a statement of a message's, which is not to blame for whatever happens."""

@@ -95,19 +95,26 @@ class Connections:
 
 
 async def limit_idling(connection: Any, database: Database, longest_seconds: float | None) -> None:
-    """Have the server end a transaction of a process that is frozen, unless the URL has a limit already.
+    """Have the server end every transaction of a process that is frozen.
 
-    A pooler would hand the limit on to others.
+    A pooler would hand the limit on to others: behind one each transaction has to set its own.
     """
     if longest_seconds is None or database.pooled:
         return
-    setting = "'idle_in_transaction_session_timeout'"
     try:
-        await connection.execute(
-            f"SELECT set_config({setting}, '{round(longest_seconds * 1000)}', false) "
-            f"WHERE current_setting({setting}) = '0'",
-            timeout=CONNECT_SECONDS,
-        )
+        await connection.execute(idle_limit(longest_seconds, is_local=False), timeout=CONNECT_SECONDS)
     except BaseException:
         connection.terminate()
         raise
+
+
+def idle_limit(seconds: float, *, is_local: bool) -> str:
+    """SQL that limits how long a transaction may be idle, unless the URL or the role has a limit already.
+
+    `is_local` is for the transaction that is open, and otherwise it is for all of the session.
+    """
+    setting = "'idle_in_transaction_session_timeout'"
+    return (
+        f"SELECT set_config({setting}, '{round(seconds * 1000)}', {is_local}) "
+        f"WHERE current_setting({setting}) = '0'"
+    )

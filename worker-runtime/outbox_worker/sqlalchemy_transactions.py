@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -36,9 +36,21 @@ _FAILED_TRANSACTION = "25P02"
 class SqlAlchemyTransactions:
     """Transactions on the connections of an engine."""
 
-    def __init__(self, engine: AsyncEngine, database: Database, inbox: Inbox, *, owned: bool = False) -> None:
-        """`database` is where the engine connects to. One that is `owned` is disposed of in the end."""
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        database: Database,
+        inbox: Inbox,
+        *,
+        limits: Sequence[str] = (),
+        owned: bool = False,
+    ) -> None:
+        """`database` is where the engine connects to. One that is `owned` is disposed of in the end.
+
+        `limits` are statements with which the transaction of each message begins.
+        """
         self._engine = engine
+        self._limits = limits
         self._database = database
         self._inbox = inbox
         self._owned = owned
@@ -54,6 +66,8 @@ class SqlAlchemyTransactions:
                     connection = await door.connection()
                 else:
                     door = connection = await stack.enter_async_context(self._engine.connect())
+                for limit in self._limits:
+                    await connection.exec_driver_sql(limit)
                 noted = await self._noted(door, queue, message_id)
                 entry = await _entry(door, is_duplicate=not noted)
             except _ERRORS as error:
