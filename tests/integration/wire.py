@@ -22,12 +22,12 @@ class _Proxy:
     host: str
     port: int
     trips: RoundTrips
-    links: set[asyncio.Task[None]] = field(default_factory=set)
+    links: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
 
     async def link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self.links.add(task)
+        self.links[task] = writer
         server_reader, server_writer = await asyncio.open_connection(self.host, self.port)
         server_spoke_last = True
 
@@ -57,9 +57,10 @@ class _Proxy:
         ready.set_result((server.sockets[0].getsockname()[1], stop))
         await stop.wait()
         server.close()
-        for task in self.links:
-            task.cancel()
-        await asyncio.gather(*self.links, return_exceptions=True)
+        # As if the clients had left: asyncio shows the end of a link that is cancelled as an error.
+        for client in self.links.values():
+            client.transport.abort()
+        await asyncio.gather(*self.links)
 
 
 @contextlib.asynccontextmanager
