@@ -224,31 +224,22 @@ async def test_whoever_waits_in_vain_is_told_why_and_keeps_no_connection(
 
 
 @pytest.mark.parametrize("session", [False, True], ids=["connection", "session"])
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
 async def test_the_server_ends_the_transaction_of_who_does_nothing_in_it(
-    postgres_url: str, database: asyncpg.Connection, session: bool
+    request: pytest.FixtureRequest,
+    postgres_url: str,
+    database: asyncpg.Connection,
+    pooled: bool,
+    session: bool,
 ) -> None:
-    transactions = transactions_of(db_engine_url=postgres_url, longest_seconds=0.1)
-    others = Door(transactions_of(db_engine_url=postgres_url), session)
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        with pytest.raises(DatabaseAwayError):
-            async with transactions.begin(QUEUE, "a", session=session):
-                # As a process that is frozen: it has not heard of it yet.
-                assert not await is_duplicate(others, "a")
-    assert await noted(database) == [(QUEUE, "a")]
-    await transactions.aclose()
-    await others.transactions.aclose()
-
-
-@pytest.mark.parametrize("session", [False, True], ids=["connection", "session"])
-async def test_it_does_so_behind_a_pooler_too(
-    postgres_url: str, database: asyncpg.Connection, pooler: PgBouncer, session: bool
-) -> None:
-    transactions = transactions_of(db_engine_url=pooler.url, longest_seconds=0.1)
+    url = request.getfixturevalue("pooler").url if pooled else postgres_url
+    transactions = transactions_of(db_engine_url=url, longest_seconds=0.1)
     others = Door(transactions_of(db_engine_url=postgres_url), session)
     async with asyncio.timeout(DEADLINE_SECONDS):
         await transactions.open()
         with pytest.raises(DatabaseAwayError):
             async with transactions.begin(QUEUE, "a", session=session):
+                # As a process that is frozen: it has not heard of it yet.
                 assert not await is_duplicate(others, "a")
     assert await noted(database) == [(QUEUE, "a")]
     await transactions.aclose()
