@@ -9,11 +9,14 @@ import functools
 import importlib
 import inspect
 import json
+import operator
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any, TypeAlias
+
+from outbox.body import is_json
 
 CONTEXT = ("routing_key", "message", "tracking_ids", "queue_name", "attempt_count")
 """The names that are filled from the delivery; any other name is the body's."""
@@ -193,21 +196,89 @@ def _globals(callback: Callable[..., object]) -> dict[str, Any]:
 
 
 def _decoder(hint: Any) -> Decoder:
+    if (decode := _simple(hint)) is not None:
+        return decode
+    bare = _bare(hint)
+    if bare in (bytes, str):
+        decode = _simple(bare)
+    elif typing.get_origin(bare) in (typing.Union, types.UnionType):
+        decode = _union(bare)
+    if decode is None:
+        return _adapted(hint)
+    return decode if bare is hint else _constrained(hint, decode)
+
+
+def _simple(hint: Any) -> Decoder | None:
+    """The decoder that takes no pydantic, if the hint has one."""
     if hint in (inspect.Parameter.empty, Any, object):
         return _anything
     if hint is bytes:
         return _raw
     if hint is str:
         return _text
-    if hint in (bool, int, float, dict, list):
+    if hint in (bool, int, float, dict, list, types.NoneType):
         return functools.partial(_plain, hint)
-    if inspect.isclass(hint) and hasattr(hint, "model_validate_json"):
-        return lambda body, _: hint.model_validate_json(body)
-    return _adapted(hint)
+    return None
+
+
+def _bare(hint: Any) -> Any:
+    """The type below `Annotated`, `NewType` and a type alias."""
+    while True:
+        if typing.get_origin(hint) is typing.Annotated:
+            hint = hint.__origin__
+        elif isinstance(hint, typing.NewType):
+            hint = hint.__supertype__
+        elif type(hint).__name__ == "TypeAliasType":  # of `typing` or, before Python 3.12, typing_extensions
+            hint = hint.__value__
+        else:
+            return hint
+
+
+def _union(hint: Any) -> Decoder | None:
+    """How bytes or text are told from the union's other members; None for one with neither."""
+    members = typing.get_args(hint)
+    if any(_bare(member) is bytes for member in members):
+        others = [member for member in members if _bare(member) is not bytes]
+        return functools.partial(_bytes_or, _decoder(functools.reduce(operator.or_, others)))
+    if any(_bare(member) is str for member in members):
+        return functools.partial(_text_or, _adapted(hint))
+    return None
+
+
+def _bytes_or(decode: Decoder, body: bytes, content_type: str | None) -> object:
+    """The body as it is, unless it says that it is JSON and fits another member of the union."""
+    if content_type is None or not is_json(content_type):
+        return body
+    try:
+        return decode(body, content_type)
+    except (ValueError, TypeError, RecursionError):
+        return body
+
+
+def _text_or(decode: Decoder, body: bytes, content_type: str | None) -> object:
+    """The decoded JSON; the text if the body says that it is not JSON, or is not and says nothing."""
+    if content_type is not None:
+        return decode(body, content_type) if is_json(content_type) else body.decode()
+    try:
+        return decode(body, content_type)
+    except (ValueError, TypeError, RecursionError):
+        return body.decode()
+
+
+def _constrained(hint: Any, decode: Decoder) -> Decoder:
+    """`decode`, and then what pydantic checks of the annotation, if it is installed."""
+    try:
+        adapter = importlib.import_module("pydantic").TypeAdapter
+    except ImportError:
+        return decode
+    validate = _adapter_of(adapter, hint).validate_python
+    return lambda body, content_type: validate(decode(body, content_type))
 
 
 def _adapted(hint: Any) -> Decoder:
     """What pydantic makes of any other annotation; without it, as much as can be done honestly."""
+    if inspect.isclass(hint) and hasattr(hint, "model_validate_json"):
+        return lambda body, _: hint.model_validate_json(body)
     try:
         adapter = importlib.import_module("pydantic").TypeAdapter
     except ImportError:
@@ -216,11 +287,15 @@ def _adapted(hint: Any) -> Decoder:
         if (origin := typing.get_origin(hint)) in (dict, list):
             return functools.partial(_plain, origin)
         raise TypeError("it takes pydantic; install outbox-operator[worker]") from None
+    validate = _adapter_of(adapter, hint).validate_json
+    return lambda body, _: validate(body)
+
+
+def _adapter_of(adapter: Any, hint: Any) -> Any:
     try:
-        validate = adapter(hint).validate_json
+        return adapter(hint)
     except Exception as error:
         raise TypeError(str(error).partition("\n")[0]) from error  # the rest are links
-    return lambda body, _: validate(body)
 
 
 def _anything(body: bytes, _content_type: str | None) -> object:
@@ -236,10 +311,10 @@ def _raw(body: bytes, _content_type: str | None) -> bytes:
 
 def _text(body: bytes, content_type: str | None) -> str:
     """A JSON string's value, or the text itself; a JSON body that is no string does not fit."""
-    media_type = (content_type or "").partition(";")[0].strip().lower()
-    if media_type == "application/json" or media_type.endswith("+json"):
+    if content_type is not None and is_json(content_type):
         return str(_checked(str, json.loads(body)))
-    if not media_type.startswith("text/") and isinstance(value := _anything(body, None), str):
+    is_text = (content_type or "").strip().lower().startswith("text/")
+    if not is_text and isinstance(value := _anything(body, None), str):
         return value
     return body.decode()
 

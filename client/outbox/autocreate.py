@@ -1,6 +1,6 @@
 """Creating the table on first use, inside the transaction of whoever emits first."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from outbox.drivers import Statement
@@ -39,7 +39,8 @@ class AutoCreate:
 
         self.probe = Statement.of("probe", _PROBE)
         self.probe_args = (self.table.sql, schema.advisory_key(self.table))
-        self.creation = Statement.of("creation", schema.create_sql(self.table))
+        creation = Statement.of("creation", schema.create_sql(self.table))
+        self.creation = replace(creation, creates=self.table)
 
     def must_create(self, state: State) -> bool:
         """Take note of what the probe found, and tell whether the table has to be created now."""

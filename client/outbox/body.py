@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Mapping, Set
 from typing import Any
 
+from outbox.model_body import dump_model, is_model, keys_of
+
 JSON = "application/json"
 BINARY = "application/octet-stream"
 
@@ -20,9 +22,6 @@ def encode_body(body: Any, content_type: str | None = None) -> tuple[bytes, str]
         return bytes(body), content_type or BINARY
     if isinstance(body, str) and content_type is not None and not is_json(content_type):
         return utf8(body, "body"), content_type
-    if _is_pydantic(body):
-        text: str = body.model_dump_json()
-        return utf8(text, "body"), content_type or JSON
     return utf8(dump_json(body, "body"), "body"), content_type or JSON
 
 
@@ -35,9 +34,9 @@ def is_json(content_type: str) -> bool:
 def dump_json(value: Any, what: str) -> str:
     """The value as JSON text; `what` names it in the TypeError or ValueError where it has none."""
     try:
-        return _encoder.encode(value)
+        return dump_model(value) if is_model(value) else _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        kind = ValueError if isinstance(error, RecursionError) else type(error)
+        kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"the {what} cannot be written as JSON: {error}") from error
 
 
@@ -49,17 +48,15 @@ def utf8(text: str, what: str) -> bytes:
         raise ValueError(f"{what}: a lone surrogate at {error.start}, which UTF-8 cannot carry") from error
 
 
-def _is_pydantic(value: Any) -> bool:
-    return hasattr(type(value), "model_dump_json")
-
-
 @functools.singledispatch
 def _plain(value: Any) -> Any:
     """The nearest JSON value of an object that JSON does not know."""
-    if _is_pydantic(value):
-        return value.model_dump(mode="json")
+    if is_model(value):
+        return json.loads(dump_model(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        keys = keys_of(type(value))
+        fields = dataclasses.fields(value)
+        return {keys.get(field.name, field.name): getattr(value, field.name) for field in fields}
     kind = type(value)
     raise TypeError(f"{kind.__module__}.{kind.__qualname__} is not a JSON value")
 

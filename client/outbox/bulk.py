@@ -6,18 +6,30 @@ from uuid import UUID
 from outbox.drivers.driver import Row
 from outbox.message import PLAIN_FIELDS, MessageRow
 
+MAX_BULK_SIZE = 256 * 1024 * 1024
+"""How many bytes the bodies and headers of one bulk may have. Postgres takes a statement with its parameters
+of up to 1 GiB, beyond which the connection is lost; some drivers write a byte as two hexadecimal digits."""
+
 
 class Bulk:
     """The rows of one `bulk_emit`, a timer that occurs twice being kept once, as if emitted one by one."""
 
     def __init__(self, ids: Sequence[UUID], rows: Sequence[MessageRow]) -> None:
+        size = sum(len(row.body) + len(row.headers or "") for row in rows)
+        if size > MAX_BULK_SIZE:
+            raise ValueError(
+                f"{len(rows)} messages have {size} bytes, more than one statement can hold "
+                f"({MAX_BULK_SIZE}); emit them in several bulks of the same transaction"
+            )
         self.rows = rows
         self._ids = ids
-        columns = dict(zip(MessageRow._fields, zip(*_first_of_each_timer(rows), strict=True), strict=False))
+        inserted = _timers_sorted([*_first_of_each_timer(rows)])
+        columns = dict(zip(MessageRow._fields, zip(*inserted, strict=True), strict=False))
         used = {field for field, values in columns.items() if any(value is not None for value in values)}
         self.has_timers = "timer_id" in used
         self.is_plain = used <= set(PLAIN_FIELDS)
         """Whether `arrays` has the `PLAIN_FIELDS` only: the rest would be nothing but NULLs to send."""
+        self.ordering_keys = sorted({row.ordering_key for row in inserted if row.ordering_key is not None})
         fields = PLAIN_FIELDS if self.is_plain else MessageRow._fields
         self.arrays = tuple(list(columns[field]) for field in fields) if rows else ()
 
@@ -39,3 +51,26 @@ def _first_of_each_timer(rows: Sequence[MessageRow]) -> Iterator[MessageRow]:
                 continue
             seen.add(timer)
         yield row
+
+
+def _timers_sorted(rows: list[MessageRow]) -> list[MessageRow]:
+    """The rows with their timers in an order that does not depend on the caller, since each takes a lock.
+
+    Two transactions that insert the same timers in opposite orders would wait for each other. Within an
+    ordering key the order stays: that of the INSERTs is the one in which the rows leave.
+    """
+    if not any(row.timer_id is not None for row in rows):
+        return rows
+    places = [place for place, row in enumerate(rows) if row.timer_id is not None or row.ordering_key]
+    ordered = sorted((rows[place] for place in places), key=_insertion_order)
+    result = [*rows]
+    for place, row in zip(places, ordered, strict=True):
+        result[place] = row
+    return result
+
+
+def _insertion_order(row: MessageRow) -> tuple[str, str, str]:
+    """Timers without an ordering key by their names; then the rows of each key, equal to each other."""
+    if row.ordering_key is not None:
+        return (row.ordering_key, "", "")
+    return ("", row.routing_key, row.timer_id or "")

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,6 +10,7 @@ from outbox.autocreate import AutoCreate
 from outbox.bulk import Bulk
 from outbox.drivers import Driver, Statement, SyncDriver, recognise
 from outbox.drivers.driver import Row
+from outbox.headers import MAX_HEADERS_SIZE
 from outbox.inserts import Inserts
 from outbox.message import (
     MAX_BODY_SIZE,
@@ -17,11 +18,11 @@ from outbox.message import (
     Eta,
     MessageRow,
     OutboxMessage,
-    check_text,
     expiration_seconds,
     row_of,
 )
 from outbox.table import TableName
+from outbox.text import checked_text
 
 _log = logging.getLogger("outbox")
 
@@ -42,8 +43,13 @@ class _Emitting:
         expiration: Duration | None = None,
         auto_create_table: bool = False,
         max_body_size: int = MAX_BODY_SIZE,
+        max_headers_size: int = MAX_HEADERS_SIZE,
+        lock_ordering_keys: bool = False,
     ) -> None:
         """Describe where messages go; nothing is opened, for `emit` works in the session that it is given.
+
+        With `lock_ordering_keys`, transactions that emit the same `ordering_key` run one after the other, so
+        that their messages leave in the order of the commits.
 
         `db_engine` and `db_engine_url` are accepted for code that passes them, and not needed.
         """
@@ -53,6 +59,8 @@ class _Emitting:
         self._inserts = Inserts.into(self._table)
         self._expiration = expiration_seconds(expiration)
         self._max_body_size = max_body_size
+        self._max_headers_size = max_headers_size
+        self._lock_ordering_keys = lock_ordering_keys
         self._autocreate = AutoCreate(self._table) if auto_create_table else None
         self._warned = False
 
@@ -62,6 +70,7 @@ class _Emitting:
             str(message_id),
             default_expiration=self._expiration,
             max_body_size=self._max_body_size,
+            max_headers_size=self._max_headers_size,
         )
 
     def _statement(self, row: MessageRow, replace: bool) -> Statement:
@@ -71,24 +80,35 @@ class _Emitting:
             return self._inserts.replacement
         return self._inserts.one if row.timer_id is None else self._inserts.timer
 
-    def _bulk(self, messages: Sequence[OutboxMessage]) -> Bulk:
-        ids = [uuid4() for _ in messages]
+    def _bulk(self, messages: Iterable[OutboxMessage]) -> Bulk:
+        if not isinstance(messages, Iterable):
+            raise TypeError(f"bulk_emit takes an iterable of OutboxMessage, got {type(messages).__name__!r}")
+        given = [*messages]
+        ids = [uuid4() for _ in given]
         rows = []
-        for position, (message, message_id) in enumerate(zip(messages, ids, strict=True)):
+        for position, (message, message_id) in enumerate(zip(given, ids, strict=True)):
+            place = f"message {position} of {len(given)}"
+            if not isinstance(message, OutboxMessage):
+                raise TypeError(f"{place} must be an OutboxMessage, got {type(message).__name__}")
             try:
                 rows.append(self._row(message, message_id))
             except (TypeError, ValueError) as error:
-                raise type(error)(f"message {position} of {len(messages)}: {error}") from error
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"{place}: {error}") from error
         return Bulk(ids, rows)
 
     def _many(self, bulk: Bulk) -> Statement:
         return self._inserts.many_plain if bulk.is_plain else self._inserts.many
 
-    def _emitted(self, driver: Driver, session: Any, row: MessageRow, count: int) -> bool:
+    def _keys_to_lock(self, *ordering_keys: str | None) -> list[str]:
+        if not self._lock_ordering_keys:
+            return []
+        return [key for key in ordering_keys if key is not None]
+
+    def _emitted(self, driver: Driver, session: Any, row: MessageRow, is_inserted: bool) -> None:
         self._warn_outside_transaction(driver, session)
-        if count:
+        if is_inserted:
             _log.info("emitted %s as %s", row.routing_key, row.message_id)
-        return count > 0
 
     def _emitted_all(self, driver: Driver, session: Any, bulk: Bulk) -> None:
         self._warn_outside_transaction(driver, session)
@@ -135,10 +155,16 @@ class Emitter(_Emitting):
         )
         statement = self._statement(row, replace)
         await self._ensure_table(driver, session)
-        count = await _execute(driver, session, statement, row)
-        return message_id if self._emitted(driver, session, row, count) else None
+        await self._lock(driver, session, self._keys_to_lock(row.ordering_key))
+        if row.timer_id is None:
+            # A psycopg pipeline does not know the count yet, and says -1.
+            is_inserted = await _execute(driver, session, statement, row) != 0
+        else:
+            is_inserted = bool(await _fetch(driver, session, statement, row))
+        self._emitted(driver, session, row, is_inserted)
+        return message_id if is_inserted else None
 
-    async def bulk_emit(self, session: Any, messages: Sequence[OutboxMessage]) -> list[UUID | None]:
+    async def bulk_emit(self, session: Any, messages: Iterable[OutboxMessage]) -> list[UUID | None]:
         """Write any number of messages with one statement, after all of them were found valid.
 
         Returns their ids, with None for each whose `timer_id` is already pending.
@@ -148,6 +174,7 @@ class Emitter(_Emitting):
         if not bulk.rows:
             return []
         await self._ensure_table(driver, session)
+        await self._lock(driver, session, self._keys_to_lock(*bulk.ordering_keys))
         inserted: list[Row] | None = None
         if bulk.has_timers:
             inserted = await _fetch(driver, session, self._inserts.many_timers, bulk.arrays)
@@ -158,11 +185,15 @@ class Emitter(_Emitting):
 
     async def cancel_timer(self, session: Any, routing_key: str, timer_id: str) -> bool:
         """Take back a timer that has not been sent; tells whether there was one."""
-        check_text("routing_key", routing_key)
-        check_text("timer_id", timer_id, limit=None)
+        timer = _timer(routing_key, timer_id)
         driver = recognise(session)
         await self._ensure_table(driver, session)
-        return await _execute(driver, session, self._inserts.cancellation, (routing_key, timer_id)) > 0
+        return bool(await _fetch(driver, session, self._inserts.cancellation, timer))
+
+    async def _lock(self, driver: Driver, session: Any, ordering_keys: list[str]) -> None:
+        # A statement of its own: the INSERT has to draw its id when the lock is held.
+        if ordering_keys:
+            await _execute(driver, session, self._inserts.key_lock, (ordering_keys,))
 
     async def _ensure_table(self, driver: Driver, session: Any) -> None:
         auto = self._autocreate
@@ -202,10 +233,16 @@ class SyncEmitter(_Emitting):
         )
         statement = self._statement(row, replace)
         self._ensure_table(driver, session)
-        count = driver.execute(session, statement, row)
-        return message_id if self._emitted(driver, session, row, count) else None
+        self._lock(driver, session, self._keys_to_lock(row.ordering_key))
+        if row.timer_id is None:
+            # A psycopg pipeline does not know the count yet, and says -1.
+            is_inserted = driver.execute(session, statement, row) != 0
+        else:
+            is_inserted = bool(driver.fetch(session, statement, row))
+        self._emitted(driver, session, row, is_inserted)
+        return message_id if is_inserted else None
 
-    def bulk_emit(self, session: Any, messages: Sequence[OutboxMessage]) -> list[UUID | None]:
+    def bulk_emit(self, session: Any, messages: Iterable[OutboxMessage]) -> list[UUID | None]:
         """Write any number of messages with one statement, after all of them were found valid.
 
         Returns their ids, with None for each whose `timer_id` is already pending.
@@ -215,6 +252,7 @@ class SyncEmitter(_Emitting):
         if not bulk.rows:
             return []
         self._ensure_table(driver, session)
+        self._lock(driver, session, self._keys_to_lock(*bulk.ordering_keys))
         inserted: list[Row] | None = None
         if bulk.has_timers:
             inserted = driver.fetch(session, self._inserts.many_timers, bulk.arrays)
@@ -225,11 +263,14 @@ class SyncEmitter(_Emitting):
 
     def cancel_timer(self, session: Any, routing_key: str, timer_id: str) -> bool:
         """Take back a timer that has not been sent; tells whether there was one."""
-        check_text("routing_key", routing_key)
-        check_text("timer_id", timer_id, limit=None)
+        timer = _timer(routing_key, timer_id)
         driver = _blocking(session)
         self._ensure_table(driver, session)
-        return driver.execute(session, self._inserts.cancellation, (routing_key, timer_id)) > 0
+        return bool(driver.fetch(session, self._inserts.cancellation, timer))
+
+    def _lock(self, driver: SyncDriver, session: Any, ordering_keys: list[str]) -> None:
+        if ordering_keys:
+            driver.execute(session, self._inserts.key_lock, (ordering_keys,))
 
     def _ensure_table(self, driver: SyncDriver, session: Any) -> None:
         auto = self._autocreate
@@ -250,6 +291,11 @@ async def _fetch(driver: Driver, session: Any, statement: Statement, args: Seque
     if driver.is_async:
         return await driver.fetch(session, statement, args)
     return driver.fetch(session, statement, args)
+
+
+def _timer(routing_key: str, timer_id: str) -> tuple[str, str]:
+    # Any length: a timer that was set before there was a limit can be cancelled.
+    return checked_text("routing_key", routing_key), checked_text("timer_id", timer_id, limit=None)
 
 
 def _blocking(session: Any) -> SyncDriver:

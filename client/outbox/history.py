@@ -20,8 +20,11 @@ def tracking(ids: Sequence[str] | None = None) -> Iterator[list[str]]:
     With `ids`, the block continues that history instead: it is how a listener's emits follow its message.
     """
     history = (*_current.get(), str(uuid.uuid4())) if ids is None else tuple(ids)
-    token = _current.set(history)
+    previous = _current.get()
+    _current.set(history)
     try:
         yield list(history)
     finally:
-        _current.reset(token)
+        # Not reset(token): a web framework may leave a dependency in another context than it entered it.
+        if _current.get() is history:
+            _current.set(previous)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outbox.drivers import Statement
 from outbox.message import PLAIN_FIELDS, MessageRow
-from outbox.table import PENDING, TableName
+from outbox.table import PENDING, TableName, quote_literal
 
 # Every parameter has its type written down, so that it means the same through every driver, also one whose
 # json or jsonb codec the application has replaced.
@@ -49,15 +49,33 @@ _PENDING_TIMER = f"(routing_key, timer_id) WHERE timer_id IS NOT NULL AND {PENDI
 # inserts when it is gone by then.
 _KEEP_PENDING = f"ON CONFLICT {_PENDING_TIMER} DO UPDATE SET timer_id = EXCLUDED.timer_id WHERE false"
 
-_MOVED_COLUMNS = (
+# The replacement is a new message: it gets an id of its own, drawn after the wait for a relay that holds the
+# old row, so that it is the last one of its ordering key.
+_REPLACED_COLUMNS = (
     "message_id", "body", "content_type", "headers", "tracking_ids", "ordering_key", "expiration",
     "send_after", "created_at", "attempts", "last_error",
 )  # fmt: skip
-_REPLACE_PENDING = f"ON CONFLICT {_PENDING_TIMER} DO UPDATE SET " + ", ".join(
-    f"{column} = EXCLUDED.{column}" for column in _MOVED_COLUMNS
+_REPLACE_PENDING = f"ON CONFLICT {_PENDING_TIMER} DO UPDATE SET id = DEFAULT, " + ", ".join(
+    f"{column} = EXCLUDED.{column}" for column in _REPLACED_COLUMNS
 )
 
-_CANCELLATION = f"DELETE FROM {{table}} WHERE routing_key = $1::text AND timer_id = $2::text AND {PENDING}"
+# RETURNING and not the count of rows, which a psycopg pipeline knows only after a sync; a fetch waits for it.
+# A constant takes no SELECT privilege.
+_RETURNING = "RETURNING true"
+
+_CANCELLATION = (
+    f"DELETE FROM {{table}} WHERE routing_key = $1::text AND timer_id = $2::text AND {PENDING} {_RETURNING}"
+)
+
+# Sorted, so that two sessions cannot each hold a lock that the other waits for. The seed is the table's oid:
+# the same key of another table has another lock.
+_KEY_LOCK = """
+SELECT pg_advisory_xact_lock(sorted.lock) FROM (
+    SELECT DISTINCT hashtextextended(given.ordering_key, {table}::regclass::oid::bigint) AS lock
+    FROM unnest($1::text[]) AS given (ordering_key)
+    ORDER BY lock
+) AS sorted
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +85,9 @@ class Inserts:
     one: Statement
     """Insert a message."""
     timer: Statement
-    """Insert a message with a `timer_id`, or nothing where one is pending."""
+    """Insert a message with a `timer_id` unless one is pending; returns a row if it was inserted."""
     replacement: Statement
-    """Insert a message with a `timer_id`, or put it in the place of the pending one."""
+    """Insert a message with a `timer_id` instead of the pending one; returns a row."""
     many_plain: Statement
     """Insert any number of messages of which none has more than its `PLAIN_FIELDS`, each an array."""
     many: Statement
@@ -77,7 +95,9 @@ class Inserts:
     many_timers: Statement
     """The same where some have a `timer_id`; returns the ids of those inserted."""
     cancellation: Statement
-    """Delete a pending timer; waits for a relay that is sending it, so that the answer is true."""
+    """Delete a pending timer, after waiting for a relay that is sending it; returns a row if it did."""
+    key_lock: Statement
+    """Lock ordering keys, an array, until the transaction ends."""
 
     @classmethod
     def into(cls, table: TableName) -> "Inserts":
@@ -85,14 +105,15 @@ class Inserts:
         many = _from_arrays(_COLUMNS, MessageRow._fields)
         return cls(
             one=Statement.of("one", one, table.sql),
-            timer=Statement.of("timer", f"{one} {_KEEP_PENDING}", table.sql),
-            replacement=Statement.of("replacement", f"{one} {_REPLACE_PENDING}", table.sql),
+            timer=Statement.of("timer", f"{one} {_KEEP_PENDING} {_RETURNING}", table.sql),
+            replacement=Statement.of("replacement", f"{one} {_REPLACE_PENDING} {_RETURNING}", table.sql),
             many_plain=Statement.of("many_plain", _from_arrays(_PLAIN_COLUMNS, PLAIN_FIELDS), table.sql),
             many=Statement.of("many", many, table.sql),
             many_timers=Statement.of(
                 "many_timers", f"{many} {_KEEP_PENDING} RETURNING message_id::text", table.sql
             ),
             cancellation=Statement.of("cancellation", _CANCELLATION, table.sql),
+            key_lock=Statement.of("key_lock", _KEY_LOCK, quote_literal(table.sql)),
         )
 
 

@@ -84,6 +84,24 @@ class Listener(Generic[P, R_co]):
         self._set(__wrapped__=self.callback)
 
 
+class NotAwaitedError(Exception):
+    """A listener that is not async returned something to await, so that its work was never done."""
+
+
+def check_finished(
+    callback: Callable[..., object], result: object, error: type[NotAwaitedError] = NotAwaitedError
+) -> None:
+    """Raise `error` if a callback that is not async has left its work undone."""
+    if not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    raise error(
+        f"{described(callback)} is not async, but returned something to await; "
+        "write `async def`, or run it to its end"
+    )
+
+
 def listen(
     binding_key: str,
     *,

@@ -3,23 +3,29 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 from outbox.body import dump_json, encode_body, utf8
+from outbox.headers import MAX_HEADERS_SIZE, encode_headers
 from outbox.history import get_tracking_ids
-from outbox.tracing import trace_headers
+from outbox.text import MAX_KEY_BYTES, checked_text
 
 Duration: TypeAlias = int | float | timedelta
 Eta: TypeAlias = datetime | timedelta | int | float
 
 MAX_BODY_SIZE = 16 * 1024 * 1024
 """The default limit of RabbitMQ 4 for one message."""
-SHORT_STRING = 255
-"""How many bytes AMQP has room for in a routing key, a header's name or a content type."""
+MAX_EXPIRATION = timedelta(days=3650)
+"""The same as in the custom resource of a relay."""
 MAX_TRACKING_IDS = 100
 """How long a history of emits may get: the first one and the last ones of a longer one are kept."""
-_INT64 = 2**63
+
+# Python's calendar has the years 1 to 9999, Postgres' more: what is due then can be read with every driver.
+_FIRST_MOMENT = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+_LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+_LONGEST_AGO = timedelta(days=700_000)
+_LONGEST_FROM_NOW = timedelta(days=2_500_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +81,38 @@ def row_of(
     *,
     default_expiration: Duration | None = None,
     max_body_size: int = MAX_BODY_SIZE,
+    max_headers_size: int = MAX_HEADERS_SIZE,
 ) -> MessageRow:
-    """Check a message and encode it; a TypeError or ValueError says what is wrong with which field."""
-    check_text("routing_key", message.routing_key)
-    if message.content_type is not None:
-        check_text("content_type", message.content_type)
-    body, content_type = encode_body(message.body, message.content_type)
+    """Check a message and encode it; a TypeError or ValueError says what is wrong with which field.
+
+    This is the definition of a valid message: Postgres stores each of them, and the relay can send it.
+    """
+    routing_key = checked_text("routing_key", message.routing_key)
+    given_type = message.content_type
+    body, content_type = encode_body(
+        message.body, None if given_type is None else checked_text("content_type", given_type)
+    )
     if len(body) > max_body_size:
         raise ValueError(f"body has {len(body)} bytes, more than max_body_size ({max_body_size})")
+    headers, headers_size = encode_headers(message.headers)
+    tracking_ids = _tracking_ids(message_id)
+    size = headers_size + len(utf8(tracking_ids, "tracking ids"))
+    if size > max_headers_size:
+        raise ValueError(
+            f"headers and tracking ids take {size} bytes, more than max_headers_size ({max_headers_size}); "
+            "move some of them into the body"
+        )
     expiration = message.expiration if message.expiration is not None else default_expiration
     due_at, due_in = _due(message.eta)
     return MessageRow(
         message_id,
-        message.routing_key,
+        routing_key,
         body,
         content_type,
-        _headers(message.headers),
-        _tracking_ids(message_id),
-        _optional_text("ordering_key", message.ordering_key),
-        _optional_text("timer_id", message.timer_id),
+        headers,
+        tracking_ids,
+        _key("ordering_key", message.ordering_key),
+        _key("timer_id", message.timer_id),
         expiration_seconds(expiration),
         due_at,
         due_in,
@@ -101,40 +120,36 @@ def row_of(
 
 
 def expiration_seconds(expiration: Duration | None) -> float | None:
-    """An expiration in seconds; a ValueError for a negative one."""
+    """An expiration in seconds; a ValueError for one that no message can have."""
     if expiration is None:
         return None
     seconds = expiration.total_seconds() if isinstance(expiration, timedelta) else expiration
     _check_number("expiration", seconds)
     if seconds < 0:
         raise ValueError(f"expiration must not be negative, got {expiration!r}")
+    if seconds < 0.001:
+        raise ValueError(
+            f"expiration must be at least 1 ms, or the message is never sent, got {expiration!r}; "
+            "leave it out for none"
+        )
+    if seconds > MAX_EXPIRATION.total_seconds():
+        raise ValueError(
+            f"expiration must be at most {MAX_EXPIRATION.days} days, got {expiration!r:.40}; "
+            "leave it out for none"
+        )
     return float(seconds)
 
 
-def check_text(field: str, value: Any, limit: int | None = SHORT_STRING) -> None:
-    """Refuse what neither Postgres nor AMQP could keep as this text."""
-    if not isinstance(value, str):
-        raise TypeError(f"{field} must be a str, got {type(value).__name__}")
-    if not value:
-        raise ValueError(f"{field} must not be empty")
-    size = len(utf8(value, field))
-    if limit is not None and size > limit:
-        raise ValueError(f"{field} has {size} bytes, more than the {limit} of AMQP: {value[:40]!r}…")
-    if "\0" in value:
-        raise ValueError(f"{field} must not contain a NUL character, which Postgres cannot store: {value!r}")
-
-
-def _optional_text(field: str, value: Any) -> str | None:
-    if value is None:
-        return None
-    check_text(field, value, limit=None)
-    return str(value)
+def _key(field: str, value: Any) -> str | None:
+    return None if value is None else checked_text(field, value, MAX_KEY_BYTES)
 
 
 def _tracking_ids(message_id: str) -> str:
     history = get_tracking_ids()
     if not history:
         return f'["{message_id}"]'
+    if any("\0" in each for each in history):
+        raise ValueError("tracking ids must not contain a NUL character, which Postgres cannot store")
     if len(history) >= MAX_TRACKING_IDS:
         # A timer that sets itself again would have a longer history each time, until no header can hold it.
         history = [history[0], *history[len(history) - MAX_TRACKING_IDS + 2 :]]
@@ -145,46 +160,33 @@ def _due(eta: Eta | None) -> tuple[float | None, float | None]:
     if eta is None:
         return None, None
     if isinstance(eta, datetime):
-        return eta.timestamp(), None
+        return _moment(eta), None
     if isinstance(eta, timedelta):
-        return None, eta.total_seconds()
-    _check_number("eta", eta, "a datetime, a timedelta or milliseconds")
-    return None, eta / 1000
+        seconds = eta.total_seconds()
+    else:
+        _check_number("eta", eta, "a datetime, a timedelta or milliseconds")
+        # An int may be too large to become a float.
+        seconds = max(-1e15, min(eta, 1e15)) / 1000
+    if seconds > _LONGEST_FROM_NOW.total_seconds():
+        raise ValueError(
+            f"eta must be at most {_LONGEST_FROM_NOW.days} days from now; give a datetime for a later year"
+        )
+    if seconds < -_LONGEST_AGO.total_seconds():
+        raise ValueError(f"eta must be at most {_LONGEST_AGO.days} days ago; leave it out for now")
+    return None, seconds
+
+
+def _moment(eta: datetime) -> float:
+    """The time since 1970; one that its time zone or rounding puts outside of the calendar is its end."""
+    try:
+        moment = eta.timestamp()
+    except (OverflowError, ValueError):
+        moment = _LAST_MOMENT if eta.year > 1970 else _FIRST_MOMENT
+    return min(max(moment, _FIRST_MOMENT), _LAST_MOMENT)
 
 
 def _check_number(field: str, value: Any, expected: str = "seconds or a timedelta") -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{field} must be {expected}, got {type(value).__name__}")
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{field} must be finite, got {value!r}")
-
-
-def _headers(headers: Mapping[str, Any] | None) -> str | None:
-    merged: dict[str, Any] = trace_headers()
-    if headers is not None:
-        if not isinstance(headers, Mapping):
-            raise TypeError(f"headers must be a mapping, got {type(headers).__name__}")
-        for name in headers:
-            check_text("header name", name)
-        merged.update(headers)
-    if not merged:
-        return None
-    _check_header(merged)
-    text = dump_json(merged, "headers")
-    utf8(text, "headers")
-    return text
-
-
-def _check_header(value: Any) -> None:
-    """Refuse what jsonb or an AMQP table could not keep, wherever it is nested."""
-    if isinstance(value, Mapping):
-        for name, nested in value.items():
-            _check_header(name)
-            _check_header(nested)
-    elif isinstance(value, list | tuple):
-        for nested in value:
-            _check_header(nested)
-    elif isinstance(value, str) and "\0" in value:
-        raise ValueError(f"headers must not contain a NUL character, which Postgres cannot store: {value!r}")
-    elif isinstance(value, int) and not -_INT64 <= value < _INT64:
-        raise ValueError(f"headers must not contain {value}: AMQP has integers of 64 bits")

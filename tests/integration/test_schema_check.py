@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outbox import schema
+from outbox import Emitter, schema
 
 
 @pytest.fixture
@@ -129,9 +129,64 @@ async def test_a_missing_table_is_found(connection: Any) -> None:
     assert str(problem) == 'table "nowhere"."Outbox": it does not exist; run outbox.schema.create_sql()'
 
 
-async def test_a_view_is_no_table(connection: Any) -> None:
-    await connection.execute("CREATE VIEW looks_alike AS SELECT * FROM outbox_table")
-    assert [problem.kind for problem in await schema.check(connection, "looks_alike")] == ["missing_table"]
+async def emit(connection: Any) -> None:
+    async with connection.transaction():
+        await Emitter().emit(connection, "k", {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [("VIEW", "it is a view"), ("MATERIALIZED VIEW", "it is a materialized view")]
+)
+async def test_a_view_is_named_as_one(connection: Any, kind: str, named: str) -> None:
+    await connection.execute(f"CREATE {kind} looks_alike AS SELECT * FROM outbox_table")
+    [problem] = await schema.check(connection, "looks_alike")
+    assert (problem.kind, problem.object) == ("not_a_table", "looks_alike")
+    assert str(problem) == f'table "looks_alike": {named}; give the name of the table itself'
+    for change in (schema.create, schema.upgrade):
+        with pytest.raises(asyncpg.RaiseError, match='"looks_alike" is not a table'):
+            await change(connection, "looks_alike")
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        ("tenant text NOT NULL", [("unfilled_column", "tenant")]),
+        ('"The tenant" text NOT NULL', [("unfilled_column", "The tenant")]),
+        ("tenant text", []),
+        ("tenant text NOT NULL DEFAULT 'acme'", []),
+        ("number bigint GENERATED ALWAYS AS IDENTITY", []),
+        ("size int NOT NULL GENERATED ALWAYS AS (length(body)) STORED", []),
+    ],
+)
+async def test_a_column_that_no_emit_can_fill_is_found(
+    connection: Any, column: str, found: list[tuple[str, str]]
+) -> None:
+    await connection.execute(f"ALTER TABLE outbox_table ADD COLUMN {column}")
+    problems = await schema.check(connection)
+    assert [(problem.kind, problem.object) for problem in problems] == found
+    if not found:
+        await emit(connection)
+        return
+    assert not any(problem.stops_relay for problem in problems)
+    with pytest.raises(asyncpg.NotNullViolationError):
+        await emit(connection)
+    cure = str(problems[0]).partition("run ")[2].partition(", or")[0]
+    await connection.execute(cure)
+    assert await schema.check(connection) == []
+    await emit(connection)
+
+
+async def test_a_column_filled_by_the_users_trigger_is_fine(connection: Any) -> None:
+    await connection.execute(
+        """
+        ALTER TABLE outbox_table ADD COLUMN tenant text NOT NULL;
+        CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql
+            AS $$ BEGIN NEW.tenant := 'acme'; RETURN NEW; END $$;
+        CREATE TRIGGER fill BEFORE INSERT ON outbox_table FOR EACH ROW EXECUTE FUNCTION fill();
+        """
+    )
+    await emit(connection)
+    assert await schema.check(connection) == []
 
 
 async def test_a_table_for_another_channel_is_outdated(connection: Any) -> None:
@@ -146,7 +201,7 @@ async def test_a_table_for_another_channel_is_outdated(connection: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "ALTER TABLE outbox_table ADD COLUMN tenant uuid NOT NULL",
+        "ALTER TABLE outbox_table ADD COLUMN tenant uuid NOT NULL DEFAULT gen_random_uuid()",
         "CREATE INDEX mine ON outbox_table (created_at)",
         "ALTER INDEX outbox_table_pending_idx RENAME TO renamed",
         "ALTER INDEX outbox_table_pending_idx SET (fillfactor = 70)",

@@ -88,6 +88,16 @@ async def test_every_row_is_kept_as_it_was(connection: Any, table: str) -> None:
     assert (distinct, pending, sent, parked) == (990, 495, 495, 0)
 
 
+async def test_the_steps_of_a_plan_upgrade_the_original_too(connection: Any) -> None:
+    await make_original(connection)
+    before = await rows(connection)
+    for step in await schema.plan_upgrade(connection):
+        await connection.execute(step.sql)
+    assert await schema.plan_upgrade(connection) == []
+    assert await schema.check(connection) == []
+    assert await rows(connection) == before
+
+
 async def test_a_second_upgrade_keeps_the_message_ids(connection: Any) -> None:
     await make_original(connection)
     await schema.upgrade(connection)

@@ -9,7 +9,14 @@ import pytest
 
 from outbox import schema
 from outbox.schema.inspection import Expected, problems
-from outbox.schema.observation import ObservedColumn, ObservedIndex, ObservedTable, ObservedTrigger
+from outbox.schema.observation import (
+    ObservedColumn,
+    ObservedIndex,
+    ObservedPolicy,
+    ObservedRowSecurity,
+    ObservedTable,
+    ObservedTrigger,
+)
 from outbox.schema.quoting import dollar_quoted
 from outbox.schema.trigger import TRIGGERS, function_source
 from outbox.table import COLUMNS, INDEXES, TableName
@@ -198,7 +205,7 @@ def test_a_problem_names_the_object_and_the_cure(
         HEALTHY,
         replace(
             HEALTHY,
-            columns=(*HEALTHY.columns, ObservedColumn("tenant", "uuid", nullable=False, filled=False)),
+            columns=(*HEALTHY.columns, ObservedColumn("tenant", "uuid", nullable=False, filled=True)),
         ),
         with_column("tracking_ids", type="jsonb"),
         with_column("headers", type="json"),
@@ -206,10 +213,20 @@ def test_a_problem_names_the_object_and_the_cure(
         with_index("outbox_table_pending_idx", name="renamed"),
         with_index("outbox_table_pkey", shape="UNIQUE btree (id, created_at)"),
         with_trigger(name="renamed"),
+        replace(HEALTHY, partitioned_by=("routing_key",)),
+        # Postgres has no unique index over partitions that are told apart by another column.
+        replace(without_index("outbox_table_timer_idx"), partitioned_by=("created_at",)),
+        replace(without_index("outbox_table_timer_idx"), partitioned_by=("",)),
     ],
 )
 def test_what_will_do_is_no_problem(observed: ObservedTable) -> None:
     assert problems(observed, EXPECTED) == []
+
+
+@pytest.mark.parametrize(("partitioned_by", "index"), [("routing_key", "timer_idx"), ("id", "sent_idx")])
+def test_a_partitioned_table_needs_each_index_that_it_can_have(partitioned_by: str, index: str) -> None:
+    observed = replace(without_index(f"outbox_table_{index}"), partitioned_by=(partitioned_by,))
+    assert [problem.object for problem in problems(observed, EXPECTED)] == [f"outbox_table_{index}"]
 
 
 def test_a_partial_unique_index_is_no_key() -> None:
@@ -231,12 +248,25 @@ def test_facts_are_read_from_the_document() -> None:
     column = {"name": "id", "type": "bigint", "nullable": False, "filled": True}
     index = {"name": "i", "shape": "btree (id)", "usable": True}
     trigger = {"name": "t", "type": 4, "new_rows": None, "source": "", "enabled": True}
-    document = json.dumps({"columns": [column], "indexes": [index], "triggers": [trigger]})
+    facts: dict[str, object] = {"columns": [column], "indexes": [index], "triggers": [trigger]}
+    policy = {"name": "p", "command": "ALL", "permissive": True, "applies": True, "condition": "true"}
+    facts |= {"partitioned_by": ["id"], "kind": "p"}
+    facts["row_security"] = {"role": "relay", "commands": ["SELECT"], "policies": [policy]}
+    document = json.dumps(facts)
     assert ObservedTable.read(document) == ObservedTable(
         (ObservedColumn("id", "bigint", nullable=False, filled=True),),
         (ObservedIndex("i", "btree (id)", usable=True),),
         (ObservedTrigger("t", 4, None, "", enabled=True),),
+        ("id",),
+        kind="p",
+        row_security=ObservedRowSecurity(
+            "relay",
+            ("SELECT",),
+            (ObservedPolicy("p", "ALL", permissive=True, applies=True, condition="true"),),
+        ),
     )
+    facts["row_security"] = None
+    assert ObservedTable.read(json.dumps(facts)).row_security is None
 
 
 @pytest.mark.parametrize("sql", [schema.create_sql(), schema.upgrade_sql(), schema.drop_sql()])

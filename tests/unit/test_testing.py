@@ -251,8 +251,16 @@ async def test_many_messages_have_all_that_single_ones_have() -> None:
 
 
 def test_the_statements_of_the_emitters_are_those_that_are_tested_here() -> None:
-    known = {"one", "timer", "replacement", "many", "many_plain", "many_timers", "cancellation"}
+    known = {"one", "timer", "replacement", "many", "many_plain", "many_timers", "cancellation", "key_lock"}
     assert {field.name for field in fields(Inserts)} == known
+
+
+def test_an_emitter_that_locks_ordering_keys_emits_here_too(outbox: MemoryOutbox) -> None:
+    locking = SyncEmitter(lock_ordering_keys=True)
+    with outbox.sync_session() as session, session.begin():
+        locking.emit(session, "k", 1, ordering_key="a")
+        locking.bulk_emit(session, [OutboxMessage("k", 2, ordering_key="b")])
+    assert [message.body for message in outbox.messages] == [1, 2]
 
 
 def test_many_timers_are_recorded_once_each(outbox: MemoryOutbox) -> None:

@@ -203,7 +203,7 @@ async def test_an_expiration_counts_from_when_a_message_could_be_delivered(recor
     outbox = recorder.outbox(clock)
     emit(outbox, "timer", eta=HOUR, expiration=10)
     emit(outbox, "long ago", eta=clock.now - HOUR, expiration=10)
-    emit(outbox, "at once", expiration=0)
+    emit(outbox, "at once", expiration=0.001)
     await outbox.drain()
     clock.advance(HOUR)
     await outbox.drain()
@@ -213,7 +213,7 @@ async def test_an_expiration_counts_from_when_a_message_could_be_delivered(recor
 
 async def test_without_a_clock_nothing_expires(recorder: Recorder) -> None:
     outbox = recorder.outbox()
-    emit(outbox, "at once", expiration=0)
+    emit(outbox, "at once", expiration=0.001)
     await outbox.drain()
     assert recorder.bodies == ["at once"]
 

@@ -44,19 +44,26 @@ _DRIVERS: dict[tuple[str, str], Driver] = {
     ("django", "ConnectionProxy"): DjangoConnection(),
     ("builtins", "str"): DjangoConnection(),
 }
-_known: dict[type, Driver] = {}
+_known: dict[type, Driver | None] = {}
 
 
 def recognise(session: Any) -> Driver:
     """The driver for a session; a TypeError that names the supported ones for anything else."""
     kind = type(session)
-    driver = _known.get(kind)
+    # A proxy, as tracing libraries put around connections, claims the class of what is in it.
+    driver = _driver_of(kind) or _driver_of(session.__class__)
     if driver is None:
-        driver = _known[kind] = _lookup(kind)
+        raise TypeError(f"cannot emit through {_name(kind)}{_hint(kind)}; supported are: {SUPPORTED}")
     return driver
 
 
-def _lookup(kind: type) -> Driver:
+def _driver_of(kind: type) -> Driver | None:
+    if kind not in _known:
+        _known[kind] = _lookup(kind)
+    return _known[kind]
+
+
+def _lookup(kind: type) -> Driver | None:
     own: Driver | None = getattr(kind, "__outbox_driver__", None)
     if own is not None:
         return own
@@ -64,7 +71,7 @@ def _lookup(kind: type) -> Driver:
         driver = _DRIVERS.get((base.__module__.partition(".")[0], base.__name__))
         if driver is not None:
             return driver
-    raise TypeError(f"cannot emit through {_name(kind)}{_hint(kind)}; supported are: {SUPPORTED}")
+    return None
 
 
 def _hint(kind: type) -> str:

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from outbox.table import TableName
+
 _PLACEHOLDER = re.compile(r"\$\d+")
 
 
@@ -16,6 +18,8 @@ class Statement:
     """With `$1`, as asyncpg sends it to the server; also the text to send when there are no parameters."""
     percent: str
     """With `%s`, as psycopg and Django interpolate it; every other percent sign is doubled."""
+    creates: TableName | None = None
+    """The table that it creates unasked, for drivers whose session may keep its tables elsewhere."""
 
     @classmethod
     def of(cls, name: str, sql: str, table: str = "") -> "Statement":

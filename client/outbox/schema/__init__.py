@@ -8,7 +8,7 @@ from outbox.schema.creation import create_sql, drop_sql
 from outbox.schema.locking import advisory_key
 from outbox.schema.metadata import table
 from outbox.schema.problem import Problem, ProblemKind
-from outbox.schema.session import check, check_sync, create, create_sync, upgrade, upgrade_sync
+from outbox.schema.session import check, check_sync, create, create_sync, plan_upgrade, upgrade, upgrade_sync
 from outbox.schema.trigger import DEFAULT_CHANNEL, NOTIFY_HORIZON, concerns
 from outbox.schema.upgrading import upgrade_sql
 
@@ -25,6 +25,7 @@ __all__ = [
     "create_sql",
     "create_sync",
     "drop_sql",
+    "plan_upgrade",
     "table",
     "upgrade",
     "upgrade_sql",

@@ -2,10 +2,10 @@
 
 # ruff: noqa: S608 -- what is put into the SQL is a constant of ours, or quoted by outbox.table
 
-from outbox.schema.indexes import array_sql, missing_indexes_sql
-from outbox.schema.locking import lock_sql
-from outbox.schema.quoting import dollar_quoted
-from outbox.schema.trigger import DEFAULT_CHANNEL, FUNCTION_SUFFIX, triggers_sql
+from outbox.schema.indexes import missing_index_steps
+from outbox.schema.locking import STEP_VARIABLES, acquire_sql, lock_sql, steps_sql
+from outbox.schema.quoting import array_sql, creation_name_sql, dollar_quoted
+from outbox.schema.trigger import DEFAULT_CHANNEL, FUNCTION_SUFFIX, trigger_steps
 from outbox.table import COLUMNS, DEFAULT_TABLE, TableName, quote_literal
 
 
@@ -16,32 +16,52 @@ def create_sql(table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAU
     lacks columns is refused: `upgrade_sql` brings that to the present.
     """
     table = TableName.parse(table_name)
-    columns = ",\n        ".join(column.definition for column in COLUMNS)
+    columns = ",\n            ".join(column.definition for column in COLUMNS)
     body = f"""
-DECLARE
-    this_table regclass;
+DECLARE{STEP_VARIABLES}
     absent text;
-    shapes text[];
 BEGIN{lock_sql(table)}
-    CREATE TABLE IF NOT EXISTS {table.sql} (
-        {columns}
-    );
+    IF to_regclass({creation_name_sql(table, table.sql)}) IS NULL THEN
+        CREATE TABLE {table.sql} (
+            {columns}
+        );
+    END IF;
     this_table := {quote_literal(table.sql)};
-{_refuse_older_sql(table)}{missing_indexes_sql(table)}{triggers_sql(table, channel)}END
+{refuse_other_kinds_sql(table)}{_refuse_older_sql(table)}\
+{steps_sql(table, [*missing_index_steps(table), *trigger_steps(table, channel)])}END
 """
     return f"DO {dollar_quoted(body, 'outbox')};"
 
 
 def drop_sql(table_name: str | TableName = DEFAULT_TABLE) -> str:
-    """One statement that removes the table, with every message in it, and all that belongs to it."""
+    """One statement that removes the table, with every message in it, and all that belongs to it.
+
+    It waits for its lock as `upgrade_sql` does.
+    """
     table = TableName.parse(table_name)
     body = f"""
+DECLARE{STEP_VARIABLES}
 BEGIN{lock_sql(table)}
+    this_table := to_regclass({quote_literal(table.sql)});
+    lock_mode := 'ACCESS EXCLUSIVE';
+    IF this_table IS NOT NULL THEN
+{acquire_sql(table)}    END IF;
     DROP TABLE IF EXISTS {table.sql};
     DROP FUNCTION IF EXISTS {table.derived_sql(FUNCTION_SUFFIX)}();
 END
 """
     return f"DO {dollar_quoted(body, 'outbox')};"
+
+
+def refuse_other_kinds_sql(table: TableName) -> str:
+    """PL/pgSQL that refuses a view, a foreign table and whatever else is no table."""
+    return f"""
+    IF (SELECT relkind FROM pg_class WHERE oid = this_table) NOT IN ('r', 'p') THEN
+        RAISE EXCEPTION USING
+            MESSAGE = {quote_literal(f"{table.sql} is not a table")},
+            HINT = 'Give the name of the table itself, not of a view on it.';
+    END IF;
+"""
 
 
 def _refuse_older_sql(table: TableName) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from outbox.schema.observation import ObservedColumn, ObservedIndex, ObservedTable, ObservedTrigger
 from outbox.schema.problem import Problem, ProblemKind
+from outbox.schema.row_security import row_security_problems
 from outbox.schema.trigger import TRIGGERS, Trigger, function_source
 from outbox.table import COLUMNS, INDEXES, Column, Index, TableName, quote_identifier
 
@@ -31,6 +32,14 @@ class Expected:
 
 
 _UPGRADE = "run outbox.schema.upgrade_sql()"
+_KINDS = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "i": "an index",
+}
+_BEFORE_INSERT_OF_ROW = 0b111  # the bits of pg_trigger.tgtype
 _WIDENED = ("smallint", "integer")
 
 
@@ -47,11 +56,17 @@ def problems(observed: ObservedTable | None, expected: Expected) -> list[Problem
         return [
             _problem(table, "missing_table", table.name, "it does not exist; run outbox.schema.create_sql()")
         ]
+    if observed.kind not in ("r", "p"):
+        kind = _KINDS.get(observed.kind, "no table")
+        text = f"it is {kind}; give the name of the table itself"
+        return [_problem(table, "not_a_table", table.name, text)]
     return [
         *_column_problems(observed, expected),
+        *_extra_column_problems(observed, expected),
         *_key_problems(observed, expected),
         *_index_problems(observed, expected),
         *_trigger_problems(observed, expected),
+        *row_security_problems(observed, table),
     ]
 
 
@@ -64,6 +79,23 @@ def _column_problems(observed: ObservedTable, expected: Expected) -> Iterator[Pr
             yield _problem(expected.table, "missing_column", column.name, text)
             continue
         yield from _flaws(expected.table, column, live[column.name])
+
+
+def _extra_column_problems(observed: ObservedTable, expected: Expected) -> Iterator[Problem]:
+    if any(
+        live.enabled and live.type & _BEFORE_INSERT_OF_ROW == _BEFORE_INSERT_OF_ROW
+        for live in observed.triggers
+    ):
+        return  # it may give the column its value
+    known = {column.name for column in expected.columns}
+    for live in observed.columns:
+        if live.name not in known and not live.nullable and not live.filled:
+            name = quote_identifier(live.name)
+            text = (
+                f"column {name} is NOT NULL and has no default, so that every emit fails; run ALTER TABLE "
+                f"{expected.table.sql} ALTER COLUMN {name} DROP NOT NULL, or SET DEFAULT with a fitting value"
+            )
+            yield _problem(expected.table, "unfilled_column", live.name, text)
 
 
 def _flaws(table: TableName, column: Column, live: ObservedColumn) -> Iterator[Problem]:
@@ -109,6 +141,9 @@ def _identifies(index: ObservedIndex, column: Column) -> bool:
 
 def _index_problems(observed: ObservedTable, expected: Expected) -> Iterator[Problem]:
     for index in expected.indexes:
+        # Such an index cannot exist: a table partitioned by other columns has no timers.
+        if index.unique and not set(observed.partitioned_by) <= set(index.keys):
+            continue
         alike = [live for live in observed.indexes if live.shape == index.shape]
         if not alike:
             name = expected.table.derived(index.suffix)

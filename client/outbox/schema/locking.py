@@ -1,6 +1,46 @@
-"""The advisory lock under which a table is created, upgraded and dropped."""
+"""How a table is locked while it is created, upgraded and dropped: as little and as briefly as possible.
 
-from outbox.table import TableName
+One advisory lock keeps schema changes of the same table apart. The table itself is locked only if there is
+something to do, in the mode that this takes, and never waited for longer than a lock timeout: everybody who
+wants to emit queues behind a lock that is waited for.
+"""
+
+# ruff: noqa: S608 -- what is put into the SQL is a constant of ours, or quoted by outbox.table
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+from outbox.table import TableName, quote_literal
+
+LOCK_TIMEOUT = timedelta(seconds=1)
+"""How long one attempt to lock the table may hold emitters up, unless the session has its own timeout."""
+LOCK_ATTEMPTS = 30
+"""How often the lock is tried; with the pauses in between that is one to two minutes."""
+
+TableLock: TypeAlias = Literal["ACCESS EXCLUSIVE", "SHARE ROW EXCLUSIVE"]
+"""What a step locks: the first keeps everybody out, the second lets readers in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change of a table."""
+
+    needed: str
+    """The SQL condition, on the catalog and the variable `this_table`, on which it is to be done."""
+    body: str
+    """The PL/pgSQL that does it."""
+    lock: TableLock | None = "ACCESS EXCLUSIVE"
+    """The lock that it takes on the table."""
+
+
+STEP_VARIABLES = """
+    this_table regclass;
+    item record;
+    lock_mode text;
+    own_timeout text;"""
+"""The declarations that the PL/pgSQL of `steps_sql` needs."""
 
 
 def advisory_key(table_name: str | TableName) -> int:
@@ -13,8 +53,76 @@ def advisory_key(table_name: str | TableName) -> int:
 
 
 def lock_sql(table: TableName) -> str:
-    """PL/pgSQL that waits for everybody else who is changing this table's schema."""
+    """PL/pgSQL that waits for every other session that is changing this table's schema."""
     return f"""
     -- Sessions that create the same object at once collide in the catalog, with IF NOT EXISTS or without.
     PERFORM pg_advisory_xact_lock({advisory_key(table)});
 """
+
+
+def steps_sql(
+    table: TableName,
+    steps: Sequence[Step],
+    lock_timeout: timedelta = LOCK_TIMEOUT,
+    lock_attempts: int = LOCK_ATTEMPTS,
+) -> str:
+    """PL/pgSQL that locks the table once, in the strongest mode that is needed, and does what is needed."""
+    if lock_attempts < 1 or lock_timeout < timedelta(milliseconds=1):
+        raise ValueError("lock_attempts and lock_timeout must be at least 1 and 1 ms")
+    decisions = "".join(
+        f"""
+        WHEN {_any_of([step.needed for step in steps if step.lock == mode])}
+        THEN '{mode}'"""
+        for mode in ("ACCESS EXCLUSIVE", "SHARE ROW EXCLUSIVE")
+        if any(step.lock == mode for step in steps)
+    )
+    return f"""
+    lock_mode := CASE{decisions}
+    END;
+    IF lock_mode IS NOT NULL THEN
+{acquire_sql(table, lock_timeout, lock_attempts)}    END IF;
+""" + "".join(
+        f"""
+    IF {step.needed} THEN
+{step.body}    END IF;
+"""
+        for step in steps
+    )
+
+
+def acquire_sql(
+    table: TableName, lock_timeout: timedelta = LOCK_TIMEOUT, lock_attempts: int = LOCK_ATTEMPTS
+) -> str:
+    """PL/pgSQL that locks `this_table` in the mode `lock_mode`, and lets emitters through while it waits."""
+    milliseconds = round(lock_timeout.total_seconds() * 1000)
+    in_use = f"table {table.sql} is in use by other transactions: could not lock it in "
+    return f"""        own_timeout := current_setting('lock_timeout');
+        FOR attempt IN 1..{lock_attempts} LOOP
+            BEGIN
+                IF own_timeout = '0' THEN
+                    PERFORM set_config('lock_timeout', '{milliseconds}ms', true);
+                END IF;
+                EXECUTE {quote_literal(f"LOCK TABLE {table.sql} IN ")} || lock_mode || ' MODE';
+                EXIT;
+            EXCEPTION WHEN lock_not_available THEN
+                IF attempt = {lock_attempts} THEN
+                    RAISE EXCEPTION USING
+                        ERRCODE = 'lock_not_available',
+                        MESSAGE = {quote_literal(in_use)} || lock_mode || ' mode, attempts: ' || attempt,
+                        HINT = 'Wait for these processes of pg_stat_activity or end them, and run it again: '
+                            || coalesce((
+                                SELECT string_agg(DISTINCT pid::text, ', ')
+                                FROM pg_locks
+                                WHERE relation = this_table AND granted AND pid <> pg_backend_pid()
+                            ), 'none is left');
+                END IF;
+                -- Emitters that have queued behind this attempt get through now.
+                PERFORM pg_sleep(least(0.1 * 2 ^ attempt, 3) * (0.5 + random() / 2));
+            END;
+        END LOOP;
+        PERFORM set_config('lock_timeout', own_timeout, true);
+"""
+
+
+def _any_of(conditions: list[str]) -> str:
+    return "\n            OR ".join(f"({condition})" for condition in conditions)

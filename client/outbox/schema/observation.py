@@ -4,6 +4,7 @@
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from outbox.drivers.statement import Statement
 from outbox.schema.indexes import SHAPE, USABLE
@@ -12,19 +13,24 @@ OBSERVE = Statement.of(
     "observe_table",
     f"""
 SELECT json_build_object(
+    'kind', relkind,
     'columns', ARRAY(
         SELECT json_build_object(
             'name', attname,
             'type', format_type(atttypid, atttypmod),
             'nullable', NOT attnotnull,
-            'filled', atthasdef OR attidentity <> ''
+            'filled', atthasdef OR attidentity <> '' OR attgenerated <> '',
+            'serial', attidentity = ''
+                AND pg_get_serial_sequence(this_table.oid::regclass::text, attname) IS NOT NULL
         )
         FROM pg_attribute
         WHERE attrelid = this_table.oid AND attnum > 0 AND NOT attisdropped
         ORDER BY attnum
     ),
     'indexes', ARRAY(
-        SELECT json_build_object('name', relname, 'shape', {SHAPE}, 'usable', {USABLE})
+        SELECT json_build_object(
+            'name', relname, 'shape', {SHAPE}, 'usable', {USABLE}, 'sql', indexrelid::regclass
+        )
         FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
         WHERE indrelid = this_table.oid
         ORDER BY relname
@@ -40,13 +46,46 @@ SELECT json_build_object(
         FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
         WHERE tgrelid = this_table.oid AND NOT tgisinternal
         ORDER BY tgname
-    )
+    ),
+    'partitioned_by', ARRAY(
+        SELECT coalesce(attname, '')
+        FROM pg_partitioned_table CROSS JOIN unnest(partattrs) AS key
+            LEFT JOIN pg_attribute ON attrelid = partrelid AND attnum = key
+        WHERE partrelid = this_table.oid
+    ),
+    'row_security', CASE WHEN row_security_active(this_table.oid) THEN json_build_object(
+        'role', current_user,
+        'commands', ARRAY(
+            SELECT command FROM unnest(ARRAY['SELECT', 'UPDATE', 'DELETE']) AS command
+            WHERE has_table_privilege(this_table.oid, command)
+                OR (command <> 'DELETE' AND has_any_column_privilege(this_table.oid, command))
+        ),
+        'policies', ARRAY(
+            SELECT json_build_object(
+                'name', polname,
+                'command', CASE polcmd
+                    WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT'
+                    WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE'
+                    ELSE 'ALL'
+                END,
+                'permissive', polpermissive,
+                'applies', EXISTS (
+                    SELECT FROM unnest(polroles) AS role
+                    WHERE role = 0 OR pg_has_role(role, 'USAGE')
+                ),
+                'condition', pg_get_expr(polqual, polrelid)
+            )
+            FROM pg_policy
+            WHERE polrelid = this_table.oid
+            ORDER BY polname
+        )
+    ) END
 )::text
 FROM pg_class AS this_table
-WHERE oid = to_regclass($1) AND relkind IN ('r', 'p')
+WHERE oid = to_regclass($1)
 """,
 )
-"""Takes the quoted name of a table, and returns one JSON document, or no row where there is no such table."""
+"""Takes a quoted name, and returns one JSON document, or no row if there is nothing of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +99,9 @@ class ObservedColumn:
     nullable: bool
     """Whether it takes NULL."""
     filled: bool
-    """Whether it has a default or is an identity."""
+    """Whether it has a default, is an identity or is generated."""
+    serial: bool = False
+    """Whether its default is a sequence of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +114,8 @@ class ObservedIndex:
     """What `Index.shape` is compared with."""
     usable: bool
     """Whether queries may use it and it checks uniqueness: false after an interrupted concurrent build."""
+    sql: str = ""
+    """Its name as SQL text, with its schema if the search path does not lead there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +135,34 @@ class ObservedTrigger:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedPolicy:
+    """A row-level security policy of a live table."""
+
+    name: str
+    """Its name, unquoted."""
+    command: str
+    """SELECT, INSERT, UPDATE, DELETE or ALL."""
+    permissive: bool
+    """Whether it shows rows (AS PERMISSIVE) or hides those that others show (AS RESTRICTIVE)."""
+    applies: bool
+    """Whether it is for the current role, or for one that it is a member of."""
+    condition: str | None
+    """Its USING expression; a permissive policy without one shows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedRowSecurity:
+    """The row-level security that is in force for the current role: it is no owner, or that is FORCEd."""
+
+    role: str
+    """The current role."""
+    commands: tuple[str, ...]
+    """Those of SELECT, UPDATE and DELETE that the role is granted: without the grant they fail loudly."""
+    policies: tuple[ObservedPolicy, ...]
+    """All of the table's policies, also of other roles."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedTable:
     """A live table."""
 
@@ -101,6 +172,12 @@ class ObservedTable:
     """Its indexes."""
     triggers: tuple[ObservedTrigger, ...]
     """Its triggers, constraints' own ones excepted."""
+    partitioned_by: tuple[str, ...] = ()
+    """The columns of its partition key, "" for an expression; none if it is not partitioned."""
+    kind: str = "r"
+    """`pg_class.relkind`: r for a table, p for a partitioned one, v for a view."""
+    row_security: ObservedRowSecurity | None = None
+    """None if the current role sees every row."""
 
     @classmethod
     def read(cls, document: str) -> "ObservedTable":
@@ -110,4 +187,14 @@ class ObservedTable:
             tuple(ObservedColumn(**column) for column in facts["columns"]),
             tuple(ObservedIndex(**index) for index in facts["indexes"]),
             tuple(ObservedTrigger(**trigger) for trigger in facts["triggers"]),
+            tuple(facts["partitioned_by"]),
+            kind=facts["kind"],
+            row_security=_row_security(facts["row_security"]),
         )
+
+
+def _row_security(facts: dict[str, Any] | None) -> ObservedRowSecurity | None:
+    if facts is None:
+        return None
+    policies = tuple(ObservedPolicy(**policy) for policy in facts["policies"])
+    return ObservedRowSecurity(facts["role"], tuple(facts["commands"]), policies)

@@ -5,17 +5,21 @@ from typing import Literal, TypeAlias
 
 ProblemKind: TypeAlias = Literal[
     "missing_table",
+    "not_a_table",
     "missing_column",
     "wrong_type",
     "missing_not_null",
     "unwanted_not_null",
     "missing_default",
+    "unfilled_column",
     "missing_key",
     "missing_index",
     "invalid_index",
     "missing_trigger",
     "outdated_trigger",
     "disabled_trigger",
+    "rows_hidden_from_role",
+    "rows_filtered_for_role",
 ]
 """What can be wrong with a table."""
 
@@ -27,9 +31,19 @@ class Problem:
     kind: ProblemKind
     """What is wrong."""
     object: str
-    """The name of the table, column, index or trigger it is about, unquoted."""
+    """The name of the table, column, index, trigger or role it is about, unquoted."""
     message: str
     """The table, the object, what is wrong and what to do, for a person."""
+
+    @property
+    def stops_relay(self) -> bool:
+        """False if a relay can work: only emits fail, or rows may be hidden from it, maybe on purpose."""
+        return self.kind not in ("unfilled_column", "rows_filtered_for_role")
+
+    @property
+    def is_warning(self) -> bool:
+        """True if a person has to judge whether it is a problem at all."""
+        return self.kind == "rows_filtered_for_role"
 
     def __str__(self) -> str:
         return self.message

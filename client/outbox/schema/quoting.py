@@ -1,4 +1,6 @@
-"""PL/pgSQL text inside SQL text, without a chance for a name in it to end it."""
+"""Names and PL/pgSQL inside SQL text, without a chance for a name to end the text around it."""
+
+from outbox.table import TableName, quote_literal
 
 
 def dollar_quoted(text: str, tag: str) -> str:
@@ -9,3 +11,19 @@ def dollar_quoted(text: str, tag: str) -> str:
         number += 1
         unique = f"{tag}_{number}"
     return f"${unique}${text}${unique}$"
+
+
+def array_sql(texts: list[str]) -> str:
+    """The texts as an SQL array, one a line."""
+    items = ",\n                ".join(map(quote_literal, texts))
+    return f"ARRAY[\n                {items}\n            ]"
+
+
+def creation_name_sql(table: TableName, name: str) -> str:
+    """The SQL expression for the full text of `name`, which CREATE makes in the table's schema.
+
+    Without a schema that is the first of the search path, whatever the name leads to in the others.
+    """
+    if table.schema is not None:
+        return quote_literal(name)
+    return f"quote_ident(current_schema()) || {quote_literal('.' + name)}"

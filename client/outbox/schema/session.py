@@ -3,14 +3,20 @@
 `create`, `upgrade` and `check` are awaited, and take a sync session too; `…_sync` is for plain code.
 """
 
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from outbox.drivers import Statement, SyncDriver, recognise
+from outbox.drivers.driver import Row
 from outbox.schema.creation import create_sql
+from outbox.schema.locking import LOCK_ATTEMPTS, LOCK_TIMEOUT
 from outbox.schema.problem import Problem
 from outbox.schema.trigger import DEFAULT_CHANNEL
 from outbox.schema.upgrading import upgrade_sql
 from outbox.table import DEFAULT_TABLE, TableName
+
+if TYPE_CHECKING:
+    from outbox.schema.plan import UpgradeStep
 
 
 async def create(
@@ -29,17 +35,29 @@ def create_sync(
 
 
 async def upgrade(
-    session: Any, table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL
+    session: Any,
+    table_name: str | TableName = DEFAULT_TABLE,
+    channel: str = DEFAULT_CHANNEL,
+    *,
+    lock_timeout: timedelta = LOCK_TIMEOUT,
+    lock_attempts: int = LOCK_ATTEMPTS,
 ) -> None:
-    """Bring an older table to the present, keeping every row."""
-    await _execute(session, Statement.of("upgrade_table", upgrade_sql(table_name, channel)))
+    """Bring an older table to the present, keeping every row; `upgrade_sql` says what it locks."""
+    sql = upgrade_sql(table_name, channel, lock_timeout=lock_timeout, lock_attempts=lock_attempts)
+    await _execute(session, Statement.of("upgrade_table", sql))
 
 
 def upgrade_sync(
-    session: Any, table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL
+    session: Any,
+    table_name: str | TableName = DEFAULT_TABLE,
+    channel: str = DEFAULT_CHANNEL,
+    *,
+    lock_timeout: timedelta = LOCK_TIMEOUT,
+    lock_attempts: int = LOCK_ATTEMPTS,
 ) -> None:
-    """Bring an older table to the present, keeping every row."""
-    statement = Statement.of("upgrade_table", upgrade_sql(table_name, channel))
+    """Bring an older table to the present, keeping every row; `upgrade_sql` says what it locks."""
+    sql = upgrade_sql(table_name, channel, lock_timeout=lock_timeout, lock_attempts=lock_attempts)
+    statement = Statement.of("upgrade_table", sql)
     _sync_driver(session).execute(session, statement, ())
 
 
@@ -51,12 +69,7 @@ async def check(
     from outbox.schema.inspection import judged
     from outbox.schema.observation import OBSERVE
 
-    driver = recognise(session)
-    args = (TableName.parse(table_name).sql,)
-    if driver.is_async:
-        rows = await driver.fetch(session, OBSERVE, args)
-    else:
-        rows = driver.fetch(session, OBSERVE, args)
+    rows = await _fetch(session, OBSERVE, (TableName.parse(table_name).sql,))
     return judged(rows, table_name, channel)
 
 
@@ -69,6 +82,32 @@ def check_sync(
 
     rows = _sync_driver(session).fetch(session, OBSERVE, (TableName.parse(table_name).sql,))
     return judged(rows, table_name, channel)
+
+
+async def plan_upgrade(
+    session: Any, table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL
+) -> "list[UpgradeStep]":
+    """The statements of an upgrade with what each of them locks, to be run outside of a transaction.
+
+    A `ValueError` if there is no table of that name.
+    """
+    from outbox.schema.inspection import Expected, problems
+    from outbox.schema.observation import OBSERVE, ObservedTable
+    from outbox.schema.plan import upgrade_plan
+
+    expected = Expected.of(table_name, channel)
+    rows = await _fetch(session, OBSERVE, (expected.table.sql,))
+    observed = ObservedTable.read(rows[0][0]) if rows else None
+    if observed is None or observed.kind not in ("r", "p"):
+        raise ValueError(str(problems(observed, expected)[0]))
+    return upgrade_plan(observed, expected, channel)
+
+
+async def _fetch(session: Any, statement: Statement, args: tuple[str, ...]) -> list[Row]:
+    driver = recognise(session)
+    if driver.is_async:
+        return await driver.fetch(session, statement, args)
+    return driver.fetch(session, statement, args)
 
 
 async def _execute(session: Any, statement: Statement) -> None:

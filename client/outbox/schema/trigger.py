@@ -1,10 +1,13 @@
 """The triggers that wake the relay up: for each statement that brings something due soon, or makes it so."""
 
+# ruff: noqa: S608 -- what is put into the SQL is a constant of ours, or quoted by outbox.table
+
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 
-from outbox.schema.quoting import dollar_quoted
+from outbox.schema.locking import Step
+from outbox.schema.quoting import array_sql, creation_name_sql, dollar_quoted
 from outbox.table import TableName, quote_identifier, quote_literal
 
 DEFAULT_CHANNEL = "outbox_channel"
@@ -80,33 +83,49 @@ END
 """
 
 
-def triggers_sql(table: TableName, channel: str) -> str:
-    """PL/pgSQL that makes the function and the triggers that are missing."""
-    function = f"""
-    CREATE OR REPLACE FUNCTION {table.derived_sql(FUNCTION_SUFFIX)}() RETURNS trigger LANGUAGE plpgsql
-    AS {dollar_quoted(function_source(channel), "notify")};
-"""
-    return function + "".join(_missing_trigger_sql(table, trigger) for trigger in TRIGGERS)
+def trigger_steps(table: TableName, channel: str) -> list[Step]:
+    """Make the function and the triggers that are missing or differ."""
+    source = function_source(channel)
+    function = f"{table.derived_sql(FUNCTION_SUFFIX)}()"
+    triggers = array_sql([table.derived(trigger.suffix) for trigger in TRIGGERS])
+    renewal = Step(
+        f"""(
+        SELECT count(*) FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+        WHERE tgrelid = this_table AND tgname = ANY ({triggers}) AND prosrc = {quote_literal(source)}
+    ) < {len(TRIGGERS)}""",
+        f"""        CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql
+        AS {dollar_quoted(source, "notify")};
+""",
+        lock=None,
+    )
+    return [renewal, *(step for trigger in TRIGGERS for step in _trigger_steps(table, trigger, source))]
 
 
-def _missing_trigger_sql(table: TableName, trigger: Trigger) -> str:
+def _trigger_steps(table: TableName, trigger: Trigger, source: str) -> list[Step]:
     name = table.derived(trigger.suffix)
     function = f"{table.derived_sql(FUNCTION_SUFFIX)}()"
     new_rows = "IS NULL" if trigger.new_rows is None else f"= '{trigger.new_rows}'"
     verb = "INSERT" if trigger.new_rows else "UPDATE"
-    return f"""
-    IF NOT EXISTS (
-        SELECT FROM pg_trigger
-        WHERE tgrelid = this_table AND tgname = {quote_literal(name)}
+    found = f"""SELECT FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+        WHERE tgrelid = this_table AND tgname = {quote_literal(name)}"""
+    # A trigger on the function that is renewed in place stays; so does one on the same code elsewhere.
+    current = f"""EXISTS (
+        {found}
             AND tgtype = {trigger.type} AND tgnewtable {new_rows}
-            AND tgfoid = {quote_literal(function)}::regprocedure
-    ) THEN
-        DROP TRIGGER IF EXISTS {quote_identifier(name)} ON {table.sql};
-        CREATE TRIGGER {quote_identifier(name)} AFTER {verb}{trigger.columns} ON {table.sql}
+            AND (
+                tgfoid = to_regprocedure({creation_name_sql(table, function)})
+                OR prosrc = {quote_literal(source)}
+            )
+    )"""
+    drop = f"        DROP TRIGGER {quote_identifier(name)} ON {table.sql};\n"
+    create = f"""        CREATE TRIGGER {quote_identifier(name)} AFTER {verb}{trigger.columns} ON {table.sql}
         {trigger.event}
         EXECUTE FUNCTION {function};
-    END IF;
 """
+    return [
+        Step(f"EXISTS (\n        {found}\n    ) AND NOT {current}", drop, "ACCESS EXCLUSIVE"),
+        Step(f"NOT {current}", create, "SHARE ROW EXCLUSIVE"),
+    ]
 
 
 @lru_cache(maxsize=256)  # The same few payloads come with every commit.

@@ -2,48 +2,59 @@
 
 # ruff: noqa: S608 -- what is put into the SQL is a constant of ours, or quoted by outbox.table
 
-from outbox.schema.indexes import SHAPE, USABLE, array_sql, missing_indexes_sql
-from outbox.schema.locking import lock_sql
-from outbox.schema.quoting import dollar_quoted
-from outbox.schema.trigger import DEFAULT_CHANNEL, triggers_sql
+from datetime import timedelta
+
+from outbox.schema.creation import refuse_other_kinds_sql
+from outbox.schema.indexes import SHAPE, USABLE, missing_index_steps
+from outbox.schema.locking import LOCK_ATTEMPTS, LOCK_TIMEOUT, STEP_VARIABLES, Step, lock_sql, steps_sql
+from outbox.schema.quoting import array_sql, dollar_quoted
+from outbox.schema.trigger import DEFAULT_CHANNEL, trigger_steps
 from outbox.table import COLUMNS, DEFAULT_TABLE, INDEXES, TableName, quote_identifier, quote_literal
 
-_LEGACY_PENDING = "outbox_pending_idx"
-_LEGACY_CLEANUP = "outbox_cleanup_idx"
-_LEGACY_TRIGGER = "outbox_notify_trigger"
-_LEGACY_FUNCTION = "notify_outbox_insert"
+LEGACY_PENDING = "outbox_pending_idx"
+LEGACY_CLEANUP = "outbox_cleanup_idx"
+LEGACY_TRIGGER = "outbox_notify_trigger"
+LEGACY_FUNCTION = "notify_outbox_insert"
 
 
-def upgrade_sql(table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL) -> str:
+def upgrade_sql(
+    table_name: str | TableName = DEFAULT_TABLE,
+    channel: str = DEFAULT_CHANNEL,
+    *,
+    lock_timeout: timedelta = LOCK_TIMEOUT,
+    lock_attempts: int = LOCK_ATTEMPTS,
+) -> str:
     """One statement that brings a table to the present in place, keeping every row. It may run again.
 
-    It locks the table while it rewrites it (`id` becomes a bigint, each old row gets a `message_id`) and
-    builds the indexes. Where that takes too long, do it beforehand by hand in steps, the indexes with
-    CREATE INDEX CONCURRENTLY: columns and indexes that are there already stay.
+    On a table that is up to date it locks nothing. Otherwise it waits for its lock at most `lock_timeout` at
+    a time (the session's own, if set), lets emitters through, and tries again, `lock_attempts` times. It then
+    holds the lock while it rewrites the table (`id` becomes a bigint, each old row gets a `message_id`) and
+    builds the indexes. If that takes too long, `outbox schema upgrade` builds the indexes CONCURRENTLY.
     """
     table = TableName.parse(table_name)
-    steps = "".join(
-        [
-            lock_sql(table),
-            _refuse_missing_sql(table),
-            _columns_sql(table),
-            _defaults_sql(table),
-            _nulls_sql(table),
-            _identity_sql(table),
-            _stale_indexes_sql(table),
-            missing_indexes_sql(table),
-            _legacy_trigger_sql(table),
-            triggers_sql(table, channel),
-        ]
-    )
+    steps = [
+        *_column_steps(table),
+        *_stale_index_steps(table),
+        *missing_index_steps(table),
+        _legacy_trigger_step(table),
+        *trigger_steps(table, channel),
+    ]
+    return _statement(table, steps, lock_timeout, lock_attempts)
+
+
+def upgrade_columns_sql(table_name: str | TableName = DEFAULT_TABLE) -> str:
+    """The part of `upgrade_sql` that the indexes need: the columns."""
+    table = TableName.parse(table_name)
+    return _statement(table, _column_steps(table), LOCK_TIMEOUT, LOCK_ATTEMPTS)
+
+
+def _statement(table: TableName, steps: list[Step], lock_timeout: timedelta, lock_attempts: int) -> str:
     body = f"""
-DECLARE
-    this_table regclass;
-    item record;
+DECLARE{STEP_VARIABLES}
     sequence text;
     next_id bigint;
-    shapes text[];
-BEGIN{steps}END
+BEGIN{lock_sql(table)}{_refuse_missing_sql(table)}{refuse_other_kinds_sql(table)}\
+{steps_sql(table, steps, lock_timeout, lock_attempts)}END
 """
     return f"DO {dollar_quoted(body, 'outbox')};"
 
@@ -59,67 +70,109 @@ def _refuse_missing_sql(table: TableName) -> str:
 """
 
 
-def _columns_sql(table: TableName) -> str:
-    additions = [f"ADD COLUMN IF NOT EXISTS {column.definition}" for column in COLUMNS if not column.identity]
-    wider = [f"ALTER COLUMN {column.name} TYPE {column.type}" for column in COLUMNS if column.identity]
-    return f"""
-    -- All in one statement, so that the table is rewritten once.
-    ALTER TABLE {table.sql}
-        {_lines([*wider, *additions])};
-"""
+def _column_steps(table: TableName) -> list[Step]:
+    return [
+        _columns_step(table),
+        _defaults_step(table),
+        _nullable_step(table),
+        _not_null_step(table),
+        _identity_step(table),
+    ]
 
 
-def _defaults_sql(table: TableName) -> str:
+def _columns_step(table: TableName) -> Step:
+    clauses = [
+        f"({quote_literal(column.name)}, NULL, {quote_literal(f'ADD COLUMN {column.definition}')})"
+        for column in COLUMNS
+        if not column.identity
+    ]
+    clauses += [
+        f"({quote_literal(column.name)}, {quote_literal(column.type)},"
+        f" {quote_literal(f'ALTER COLUMN {column.name} TYPE {column.type}')})"
+        for column in COLUMNS
+        if column.identity
+    ]
+    differing = f"""FROM (VALUES
+        {_lines(clauses)}
+        ) AS expected (name, type, clause)
+        WHERE NOT EXISTS (
+            SELECT FROM pg_attribute
+            WHERE attrelid = this_table AND attname = name AND NOT attisdropped
+                AND (type IS NULL OR format_type(atttypid, NULL) = type)
+        )"""
+    return Step(
+        f"EXISTS (\n        SELECT {differing}\n    )",
+        f"""        -- All in one statement, so that the table is rewritten once.
+        EXECUTE (SELECT {quote_literal(f"ALTER TABLE {table.sql} ")} || string_agg(clause, ', ')
+        {differing});
+""",
+    )
+
+
+def _defaults_step(table: TableName) -> Step:
     defaults = [
         f"({quote_literal(column.name)}, {quote_literal(column.default)})"
         for column in COLUMNS
         if column.default is not None
     ]
-    return f"""
-    FOR item IN
-        SELECT name, expression
-        FROM (VALUES
+    lacking = f"""FROM (VALUES
         {_lines(defaults)}
         ) AS expected (name, expression)
-        JOIN pg_attribute ON attrelid = this_table AND attname = name AND NOT atthasdef
-    LOOP
-        EXECUTE {quote_literal(f"ALTER TABLE {table.sql} ALTER COLUMN ")}
-            || item.name || ' SET DEFAULT ' || item.expression;
-    END LOOP;
-"""
+        JOIN pg_attribute ON attrelid = this_table AND attname = name AND NOT atthasdef"""
+    alter = quote_literal(f"ALTER TABLE {table.sql} ALTER COLUMN ")
+    return Step(
+        f"EXISTS (\n        SELECT {lacking}\n    )",
+        f"""        FOR item IN SELECT name, expression {lacking} LOOP
+            EXECUTE {alter} || item.name || ' SET DEFAULT ' || item.expression;
+        END LOOP;
+""",
+    )
 
 
-def _nulls_sql(table: TableName) -> str:
+def _nullable_step(table: TableName) -> Step:
+    return _altering_step(
+        table, [column.name for column in COLUMNS if column.nullable], "attnotnull", "DROP NOT NULL"
+    )
+
+
+def _not_null_step(table: TableName) -> Step:
     required = [column for column in COLUMNS if not column.nullable]
     updates = "".join(
         f"        UPDATE {table.sql} SET {column.name} = DEFAULT WHERE {column.name} IS NULL;\n"
         for column in required
         if column.default is not None
     )
-    return f"""
-    ALTER TABLE {table.sql}
-        {_lines([f"ALTER COLUMN {column.name} DROP NOT NULL" for column in COLUMNS if column.nullable])};
-    IF EXISTS (
-        SELECT FROM pg_attribute
-        WHERE attrelid = this_table AND NOT attnotnull
-            AND attname = ANY ({array_sql([column.name for column in required])})
-    ) THEN
-{updates}        ALTER TABLE {table.sql}
-        {_lines([f"ALTER COLUMN {column.name} SET NOT NULL" for column in required])};
-    END IF;
-"""
+    step = _altering_step(table, [column.name for column in required], "NOT attnotnull", "SET NOT NULL")
+    return Step(step.needed, updates + step.body)
 
 
-def _identity_sql(table: TableName) -> str:
+def _altering_step(table: TableName, columns: list[str], condition: str, change: str) -> Step:
+    """One ALTER TABLE that makes the same change to each of the columns that meets the condition."""
+    differing = f"""FROM pg_attribute
+        WHERE attrelid = this_table AND {condition} AND NOT attisdropped
+            AND attname = ANY ({array_sql(columns)})"""
+    return Step(
+        f"EXISTS (\n        SELECT {differing}\n    )",
+        f"""        EXECUTE (
+            SELECT {quote_literal(f"ALTER TABLE {table.sql} ")}
+                || string_agg('ALTER COLUMN ' || attname || ' {change}', ', ')
+            {differing}
+        );
+""",
+    )
+
+
+def _identity_step(table: TableName) -> Step:
     numbered = f"ALTER TABLE {table.sql} ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY"
-    return f"""
-    -- A serial's sequence may end at 2147483647 and needs a grant of its own. Other kinds of default stay.
-    sequence := pg_get_serial_sequence({quote_literal(table.sql)}, 'id');
-    IF EXISTS (
+    sequence = f"pg_get_serial_sequence({quote_literal(table.sql)}, 'id')"
+    return Step(
+        f"""EXISTS (
         SELECT FROM pg_attribute
         WHERE attrelid = this_table AND attname = 'id'
-            AND attidentity = '' AND (sequence IS NOT NULL OR NOT atthasdef)
-    ) THEN
+            AND attidentity = '' AND ({sequence} IS NOT NULL OR NOT atthasdef)
+    )""",
+        f"""        -- A serial's sequence may end at 2147483647 and needs its own grant. Other defaults stay.
+        sequence := {sequence};
         SELECT coalesce(max(id), 0) + 1 INTO next_id FROM {table.sql};
         ALTER TABLE {table.sql} ALTER COLUMN id DROP DEFAULT;
         IF sequence IS NOT NULL THEN
@@ -127,57 +180,62 @@ def _identity_sql(table: TableName) -> str:
             EXECUTE 'DROP SEQUENCE ' || sequence;
         END IF;
         EXECUTE {quote_literal(numbered)} || ' (START WITH ' || next_id || ')';
-    END IF;
-"""
+""",
+    )
 
 
-def _stale_indexes_sql(table: TableName) -> str:
+def _stale_index_steps(table: TableName) -> list[Step]:
     ours = [table.derived(index.suffix) for index in INDEXES]
     sent = table.derived("sent_idx")
-    return f"""
-    -- Ours or the original library's by name, and of another shape or left over from an interrupted build.
-    FOR item IN
-        SELECT indexrelid::regclass AS index
-        FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+    stale = f"""FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
         WHERE indrelid = this_table
-            AND relname = ANY ({array_sql([*ours, _LEGACY_PENDING, _LEGACY_CLEANUP])})
-            AND NOT ({USABLE} AND {SHAPE} = ANY ({array_sql([index.shape for index in INDEXES])}))
-    LOOP
-        EXECUTE 'DROP INDEX ' || item.index;
-    END LOOP;
-    -- The original library's index for its cleanup is the one that retention needs.
-    FOR item IN
-        SELECT indexrelid::regclass AS index
-        FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
-        WHERE indrelid = this_table AND relname = {quote_literal(_LEGACY_CLEANUP)}
-            AND relname <> {quote_literal(sent)}
-    LOOP
-        IF EXISTS (
-            SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
-            WHERE indrelid = this_table AND relname = {quote_literal(sent)}
-        ) THEN
+            AND relname = ANY ({array_sql([*ours, LEGACY_PENDING, LEGACY_CLEANUP])})
+            AND NOT ({USABLE} AND {SHAPE} = ANY ({array_sql([index.shape for index in INDEXES])}))"""
+    renamed = quote_literal(f" RENAME TO {quote_identifier(sent)}")
+    cleanup = f"""FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+        WHERE indrelid = this_table AND relname = {quote_literal(LEGACY_CLEANUP)}
+            AND relname <> {quote_literal(sent)}"""
+    return [
+        Step(
+            f"EXISTS (\n        SELECT {stale}\n    )",
+            f"""        -- Ours or the original library's by name, of another shape or not built to the end.
+        FOR item IN SELECT indexrelid::regclass AS index {stale} LOOP
             EXECUTE 'DROP INDEX ' || item.index;
-        ELSE
-            EXECUTE 'ALTER INDEX ' || item.index || {quote_literal(f" RENAME TO {quote_identifier(sent)}")};
-        END IF;
-    END LOOP;
-"""
+        END LOOP;
+""",
+        ),
+        Step(
+            f"EXISTS (\n        SELECT {cleanup}\n    )",
+            f"""        -- The original library's index for its cleanup is the one that retention needs.
+        FOR item IN SELECT indexrelid::regclass AS index {cleanup} LOOP
+            IF EXISTS (
+                SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+                WHERE indrelid = this_table AND relname = {quote_literal(sent)}
+            ) THEN
+                EXECUTE 'DROP INDEX ' || item.index;
+            ELSE
+                EXECUTE 'ALTER INDEX ' || item.index || {renamed};
+            END IF;
+        END LOOP;
+""",
+        ),
+    ]
 
 
-def _legacy_trigger_sql(table: TableName) -> str:
-    return f"""
-    FOR item IN
-        SELECT tgfoid, tgfoid::regprocedure AS function
-        FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
-        WHERE tgrelid = this_table AND tgname = '{_LEGACY_TRIGGER}' AND proname = '{_LEGACY_FUNCTION}'
-    LOOP
-        DROP TRIGGER {_LEGACY_TRIGGER} ON {table.sql};
-        -- Another table of the original library may still use it.
-        IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgfoid = item.tgfoid) THEN
-            EXECUTE 'DROP FUNCTION ' || item.function;
-        END IF;
-    END LOOP;
-"""
+def _legacy_trigger_step(table: TableName) -> Step:
+    legacy = f"""FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+        WHERE tgrelid = this_table AND tgname = '{LEGACY_TRIGGER}' AND proname = '{LEGACY_FUNCTION}'"""
+    return Step(
+        f"EXISTS (\n        SELECT {legacy}\n    )",
+        f"""        FOR item IN SELECT tgfoid, tgfoid::regprocedure AS function {legacy} LOOP
+            DROP TRIGGER {LEGACY_TRIGGER} ON {table.sql};
+            -- Another table of the original library may still use it.
+            IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgfoid = item.tgfoid) THEN
+                EXECUTE 'DROP FUNCTION ' || item.function;
+            END IF;
+        END LOOP;
+""",
+    )
 
 
 def _lines(items: list[str]) -> str:

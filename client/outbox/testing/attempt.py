@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outbox.arguments import BodyError, Delivery
 from outbox.history import tracking
-from outbox.listener import Listener
+from outbox.listener import Listener, check_finished
 from outbox.retry import RetryPolicy
+from outbox.testing.clock import later
 from outbox.testing.records import RecordedMessage
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Attempt:
         if isinstance(error, BodyError):
             return None
         delay = self.listener.policy(default).next_delay(self.number, error, _without_jitter)
-        is_too_late = delay is not None and self.deadline is not None and now + delay >= self.deadline
+        is_too_late = delay is not None and self.deadline is not None and later(now, delay) >= self.deadline
         return None if is_too_late else delay
 
     def again(self, due: datetime) -> "Attempt":
@@ -66,6 +67,8 @@ class Attempt:
             result = self.listener.callback(**arguments)
             if self.listener.is_async:
                 await result
+            else:
+                check_finished(self.listener.callback, result)
 
     def _delivery(self, session: "MemorySession | None") -> Delivery:
         return Delivery(

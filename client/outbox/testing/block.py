@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 class Block:
     """Ends with the session's commit or rollback; if it is a savepoint, with its own."""
 
-    def __init__(self, session: "MemorySession", kind: BlockKind) -> None:
+    def __init__(self, session: "MemorySession", kind: BlockKind, *, force_rollback: bool = False) -> None:
         self._session = session
         self._kind = kind
+        self._force_rollback = force_rollback
         self._scope: Scope | None = None
         self._inner = Around()
 
@@ -52,7 +53,7 @@ class Block:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None:
+        if kind is not None or self._force_rollback:
             await self.rollback()
             return
         try:
@@ -72,8 +73,11 @@ class Block:
 class SyncBlock:
     """The same for code that does not await; it starts where it is made, as SQLAlchemy's does."""
 
-    def __init__(self, session: "SyncMemorySession", kind: BlockKind) -> None:
+    def __init__(
+        self, session: "SyncMemorySession", kind: BlockKind, *, force_rollback: bool = False
+    ) -> None:
         self._session = session
+        self._force_rollback = force_rollback
         self._scope: Scope | None = session.outbox_transaction.enter(kind)
         savepoint = not self._scope.outermost
         self._inner = Around(session.outbox_around.call_sync("begin_nested") if savepoint else None)
@@ -101,7 +105,7 @@ class SyncBlock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None:
+        if kind is not None or self._force_rollback:
             self.rollback()
             return
         try:

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 _START = datetime(2025, 1, 1, tzinfo=UTC)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class Clock:
@@ -61,6 +63,14 @@ class AtOnce:
             yield
         finally:
             self._moment = before
+
+
+def later(moment: datetime, by: timedelta) -> datetime:
+    """The moment so much later, or the last one that Python has: Postgres goes on to the year 294276."""
+    try:
+        return moment + by
+    except OverflowError:
+        return _LAST if by > timedelta(0) else _FIRST
 
 
 Time: TypeAlias = Clock | AtOnce

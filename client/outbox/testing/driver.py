@@ -41,18 +41,13 @@ class AsyncMemoryDriver:
 
 def _execute(transaction: Transaction, statement: Statement, args: Sequence[Any]) -> int:
     match statement.name:
-        case "one" | "timer":
+        case "one":
             return int(transaction.emit(MessageRow(*args)))
-        case "replacement":
-            return int(transaction.emit(MessageRow(*args), replace=True))
         case "many":
             return len(_inserted(transaction, MessageRow._fields, args))
         case "many_plain":
             return len(_inserted(transaction, PLAIN_FIELDS, args))
-        case "cancellation":
-            routing_key, timer_id = args
-            return int(transaction.cancel((routing_key, timer_id)))
-        case "creation":
+        case "creation" | "key_lock":
             return 0
         case _:
             raise _unknown(statement)
@@ -60,6 +55,13 @@ def _execute(transaction: Transaction, statement: Statement, args: Sequence[Any]
 
 def _fetch(transaction: Transaction, statement: Statement, args: Sequence[Any]) -> list[Row]:
     match statement.name:
+        case "timer":
+            return [(True,)] if transaction.emit(MessageRow(*args)) else []
+        case "replacement":
+            return [(True,)] if transaction.emit(MessageRow(*args), replace=True) else []
+        case "cancellation":
+            routing_key, timer_id = args
+            return [(True,)] if transaction.cancel((routing_key, timer_id)) else []
         case "many_timers":
             return _inserted(transaction, MessageRow._fields, args)
         case "probe":

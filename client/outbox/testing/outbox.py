@@ -11,7 +11,7 @@ from outbox.retry import Duration, RetryPolicy, policy_of
 from outbox.testing import loop
 from outbox.testing.agenda import Agenda, Item
 from outbox.testing.attempt import AnyListener, Attempt
-from outbox.testing.clock import AtOnce, Clock, Time
+from outbox.testing.clock import AtOnce, Clock, Time, later
 from outbox.testing.order import Order
 from outbox.testing.queues import Queues
 from outbox.testing.records import DeadLetter, Handled, RecordedMessage, Retry
@@ -142,7 +142,12 @@ class MemoryOutbox:
         if isinstance(item, Attempt):
             return [item]
         pending = self._table.take(item)
-        return [] if pending is None else self._route(pending)
+        if pending is None:
+            return []
+        attempts = self._route(pending)
+        if pending.message not in self.unroutable:  # a relay parks such a message, and its key waits for it
+            self._table.leave_line(pending.message)
+        return attempts
 
     def _route(self, pending: Pending) -> list[Attempt]:
         message = pending.message
@@ -160,7 +165,7 @@ class MemoryOutbox:
         expiration = pending.message.expiration
         if expiration is None or not isinstance(self._time, Clock):
             return None
-        return pending.since + expiration
+        return later(pending.since, expiration)
 
     def _has_expired(self, pending: Pending) -> bool:
         """Whether it is too late; never at the moment it is due, not even with an expiration of 0."""
@@ -218,5 +223,5 @@ class MemoryOutbox:
             self._release(attempt)
         else:
             self._order.hold(attempt)
-            again = attempt.again(self._time.now + delay)
+            again = attempt.again(later(self._time.now, delay))
             self._agenda.add(again.due, again)

@@ -8,6 +8,9 @@ from uuid import UUID
 
 from outbox.body import is_json
 from outbox.message import MessageRow
+from outbox.testing.clock import later
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +109,5 @@ def _body(raw: bytes, content_type: str) -> Any:
 
 def _due(row: MessageRow, now: datetime) -> datetime:
     if row.due_at is not None:
-        return datetime.fromtimestamp(row.due_at, UTC)
-    return now.astimezone(UTC) + timedelta(seconds=row.due_in or 0)
+        return later(_EPOCH, timedelta(seconds=row.due_at))
+    return later(now.astimezone(UTC), timedelta(seconds=row.due_in or 0))

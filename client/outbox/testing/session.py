@@ -54,9 +54,17 @@ class MemorySession(_Session):
         """A savepoint: on an exception its emits are dropped, and otherwise they wait for the commit."""
         return Block(self, "begin_nested")
 
-    def transaction(self) -> Block:
-        """As asyncpg's: `begin`, or `begin_nested` within another block."""
-        return Block(self, "transaction")
+    def transaction(
+        self,
+        savepoint_name: str | None = None,  # noqa: ARG002 — psycopg's, of no use here
+        force_rollback: bool = False,
+        **_options: object,
+    ) -> Block:
+        """As asyncpg's and psycopg's: `begin`, or `begin_nested` within another block.
+
+        asyncpg's `isolation`, `readonly` and `deferrable` are accepted and change nothing.
+        """
+        return Block(self, "transaction", force_rollback=force_rollback)
 
     async def commit(self) -> None:
         """Record what was emitted."""
@@ -95,9 +103,13 @@ class SyncMemorySession(_Session):
         """A savepoint: on an exception its emits are dropped, and otherwise they wait for the commit."""
         return SyncBlock(self, "begin_nested")
 
-    def transaction(self) -> SyncBlock:
+    def transaction(
+        self,
+        savepoint_name: str | None = None,  # noqa: ARG002 — psycopg's, of no use here
+        force_rollback: bool = False,
+    ) -> SyncBlock:
         """As psycopg's: `begin`, or `begin_nested` within another block."""
-        return SyncBlock(self, "transaction")
+        return SyncBlock(self, "transaction", force_rollback=force_rollback)
 
     def commit(self) -> None:
         """Record what was emitted."""

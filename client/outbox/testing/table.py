@@ -57,6 +57,7 @@ class MemoryTable:
         self.messages: dict[UUID, RecordedMessage] = {}
         self.pending: dict[UUID, Pending] = {}
         self._timers: dict[TimerKey, UUID] = {}
+        self._lines: dict[str, list[UUID]] = {}
         self._agenda = agenda
 
     def has_timer(self, timer: TimerKey) -> bool:
@@ -86,9 +87,29 @@ class MemoryTable:
         self.pending[message.message_id] = Pending(message, max(message.due, self.time.now))
         if message.timer_id is not None:
             self._timers[message.routing_key, message.timer_id] = message.message_id
+        if message.ordering_key is not None:
+            line = self._lines.setdefault(message.ordering_key, [])
+            line.append(message.message_id)
+            if len(line) > 1:
+                return  # its time comes when those before it are sent, also if they are due later
         self._agenda.add(message.due, message.message_id)
+
+    def leave_line(self, message: RecordedMessage) -> None:
+        """Let the next message with the same ordering key be the first, if this one was."""
+        if message.ordering_key is None:
+            return
+        line = self._lines[message.ordering_key]
+        was_first = line[0] == message.message_id
+        line.remove(message.message_id)
+        if not line:
+            del self._lines[message.ordering_key]
+        elif was_first:
+            following = self.pending[line[0]].message
+            due = max(following.due, message.due)
+            self.pending[line[0]] = Pending(following, max(following.due, self.time.now))
+            self._agenda.add(due, following.message_id)
 
     def _delete(self, message_id: UUID | None) -> None:
         if message_id is not None:
             self.take(message_id)
-            del self.messages[message_id]
+            self.leave_line(self.messages.pop(message_id))
