@@ -34,7 +34,7 @@ class Settlement:
 class Acks:
     """The deliveries of one channel."""
 
-    __slots__ = ("_acked", "_first", "_last", "_rejected", "_unsettled")
+    __slots__ = ("_acked", "_first", "_first_held", "_held", "_last", "_rejected", "_unsettled")
 
     def __init__(self) -> None:
         self._unsettled: dict[int, object] = {}
@@ -42,6 +42,10 @@ class Acks:
         """Settled by `ACK`, and not told yet."""
         self._rejected: dict[int, Verdict] = {}
         """Settled otherwise, and not told yet."""
+        self._held = 0
+        """How many are held."""
+        self._first_held: int | None = None
+        """The smallest tag among them: nothing from it on can be acked together."""
         self._first = 1
         """Everything before this tag is settled."""
         self._last = 0
@@ -50,7 +54,7 @@ class Acks:
     @property
     def unsettled(self) -> int:
         """How many deliveries have no verdict."""
-        return len(self._unsettled)
+        return len(self._unsettled) + self._held
 
     @property
     def is_waiting(self) -> bool:
@@ -73,6 +77,15 @@ class Acks:
             self._rejected[tag] = verdict
         return True
 
+    def hold(self, tag: int, delivery: object) -> bool:
+        """Leave a delivery without a verdict for good, and forget it; False as of `settle`."""
+        if self._unsettled.get(tag) is not delivery:
+            return False
+        del self._unsettled[tag]
+        self._held += 1
+        self._first_held = tag if self._first_held is None else min(tag, self._first_held)
+        return True
+
     def take(self) -> list[Settlement]:
         """What to tell now, in this order; it counts as told."""
         # First, so that an ack of all that is left up to a tag does not mean them.
@@ -90,6 +103,8 @@ class Acks:
 
     def _first_unsettled(self) -> int:
         first, last, unsettled = self._first, self._last, self._unsettled
+        if self._first_held is not None:
+            last = min(last, self._first_held - 1)
         while first <= last and first not in unsettled:
             first += 1
         self._first = first

@@ -8,6 +8,7 @@ from outbox.table import TableName
 
 EXACT_UP_TO = 10_000
 
+# A moment before year 1, which Python does not have, is as good as -infinity.
 # Counts stop at $1: what is due beyond that is estimated from the statistics of the table, whose name is $2.
 _MEASURE = """
 WITH due AS (
@@ -26,11 +27,17 @@ WITH due AS (
 )
 SELECT
     (SELECT count(*) FROM due) + (SELECT count(*) FROM keyed) AS due,
-    send_after AS oldest_at,
+    CASE WHEN send_after < '0001-01-01Z' THEN '-infinity' ELSE send_after END AS oldest_at,
     greatest(0, extract(epoch FROM clock_timestamp()) - extract(epoch FROM send_after))::float8
         AS oldest_seconds,
     (SELECT count(*) FROM parked) AS parked,
-    (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $2::text::regclass) AS rows_estimated
+    (
+        -- Autovacuum keeps no statistics of a partitioned table as a whole.
+        SELECT sum(greatest(reltuples, 0))::bigint FROM pg_class
+        WHERE relkind = 'r' AND oid IN (
+            SELECT $2::text::regclass UNION SELECT relid FROM pg_partition_tree($2::text::regclass)
+        )
+    ) AS rows_estimated
 FROM oldest
 """
 
@@ -55,7 +62,7 @@ async def measure(connection: Any, table: TableName) -> Backlog:
     due: int = row["due"]
     if due > EXACT_UP_TO:
         # Autovacuum keeps the estimate of a busy table near; it counts sent and parked rows too.
-        due = max(due, row["rows_estimated"])
+        due = max(due, row["rows_estimated"] or 0)
     oldest_at: datetime | None = row["oldest_at"]
     return Backlog(
         due,

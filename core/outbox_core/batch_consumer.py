@@ -89,6 +89,10 @@ class BatchConsumer:
         """See `Consumer.dead_letter`."""
         return self._settle(received, Verdict.DEAD_LETTER)
 
+    def hold(self, received: Received) -> bool:
+        """See `Consumer.hold`."""
+        return not self._is_gone and self._acks.hold(received.tag, received)
+
     async def wait_lost(self) -> BrokerLostError:
         """See `Consumer.wait_lost`."""
         return await asyncio.shield(self._lost)
@@ -162,6 +166,7 @@ class BatchConsumer:
         self._acks.deliver(tag, error)
         if self._on_unreadable is not None:
             # Without a verdict it goes back to its queue when the channel closes.
+            self._acks.hold(tag, error)
             self._on_unreadable(error)
             return
         _log.error('queue "%s": a message is dead-lettered, because %s', self._queue, error)

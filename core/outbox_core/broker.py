@@ -55,6 +55,17 @@ class BrokerState:
     """Why there is no connection, in one line; None while there is one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A connection on which nothing is sent any more, and answers are still awaited."""
+
+    connection: OwnConnection
+
+    async def aclose(self) -> None:
+        """Close it; the broker may not be reading from it, and is not waited for."""
+        await self.connection.close_within(0)
+
+
 class Broker:
     """RabbitMQ, through one connection: of our own, or one that the user gives and keeps."""
 
@@ -150,6 +161,25 @@ class Broker:
             return PlainPublisher(await self._plain_channel(confirms=True), max_message_size)
         return BatchPublisher(await self._channel(confirms=True), max_message_size)
 
+    def carries(self, publisher: Publisher) -> bool:
+        """Whether the publisher's channel is on the current connection."""
+        return self._transport is not None and publisher.transport is self._transport
+
+    async def set_aside(self, publisher: Publisher) -> Aside | None:
+        """Connect anew, and keep the publisher's connection open for the answers that are awaited on it.
+
+        A queue that does not answer makes RabbitMQ stop reading from the connection that publishes to it.
+        Returns None if the publisher has another connection than the current one, or the connection was
+        given to us: there is no second one. Raises a `ConnectError`.
+        """
+        async with self._connecting:
+            previous = self._own
+            if previous is None or not self.carries(publisher):
+                return None
+            self._own = await self._open()
+            self._attach(self._own)
+            return Aside(previous)
+
     async def consumer(
         self,
         queue: str,
@@ -240,12 +270,15 @@ class Broker:
     async def _opened(self) -> AbstractConnection:
         if self._own:
             await self._own.close_within(0)
-        self._own = await open_connection(
-            self._url, self._name, self._heartbeat_seconds, self._connect_timeout_seconds
-        )
+        self._own = await self._open()
         if self._is_closed:
             await self._own.close_within(0)
         return self._own
+
+    async def _open(self) -> OwnConnection:
+        return await open_connection(
+            self._url, self._name, self._heartbeat_seconds, self._connect_timeout_seconds
+        )
 
     def _given_if_open(self) -> AbstractConnection:
         given = self._given

@@ -19,36 +19,40 @@ class Batch:
 
     __slots__ = (
         "_front",
+        "_messages",
         "_outcomes",
         "_places",
         "_returns",
+        "end_tag",
         "first_tag",
-        "messages",
         "missing",
         "on_complete",
     )
 
     def __init__(self, first_tag: int, messages: Sequence[Message], on_complete: Callable[[], None]) -> None:
         self.first_tag = first_tag
+        self.end_tag = first_tag + len(messages)
+        """The first tag behind the batch."""
         self.on_complete = on_complete
-        self.messages = messages
+        self._messages = messages
         self.missing = len(messages)
         """How many have no answer."""
         self._outcomes: list[Outcome | None] = [None] * len(messages)
         self._returns: dict[int, Returned] = {}
         self._places: dict[tuple[str, str], list[int]] = {}
-        """The indexes of a message id and routing key; filled when the first message comes back."""
+        """The indexes of a message id and routing key; filled when first needed."""
         self._front = 0
         """All before this index have an answer."""
 
     @property
-    def end_tag(self) -> int:
-        """The first tag behind the batch."""
-        return self.first_tag + len(self.messages)
+    def outcomes(self) -> Sequence[Outcome | None]:
+        """One for each message; None if it has no answer yet."""
+        return self._outcomes
 
-    def outcomes(self) -> list[Outcome]:
-        """One for each message, once none is missing."""
-        return [outcome for outcome in self._outcomes if outcome is not None]
+    def forget_bodies(self) -> None:
+        """Keep of the messages only what a return is recognised by."""
+        self._find_places()
+        self._messages = ()
 
     def answer_one(self, index: int, answer: Answer) -> None:
         """Note the answer for one message; a second answer changes nothing."""
@@ -78,11 +82,14 @@ class Batch:
         A return carries no tag. Where the same id was published twice with one key, both are taken to have
         come back: to send one of them again may duplicate it, to forget one would lose it.
         """
-        if not self._places:
-            for index, message in enumerate(self.messages):
-                self._places.setdefault((message.message_id or "", message.routing_key), []).append(index)
+        self._find_places()
         for index in self._places.get((message_id, routing_key), ()):
             self._returns[index] = returned
+
+    def _find_places(self) -> None:
+        if not self._places:
+            for index, message in enumerate(self._messages):
+                self._places.setdefault((message.message_id or "", message.routing_key), []).append(index)
 
 
 class Confirms:

@@ -62,6 +62,12 @@ class Consumer(Protocol):
     def dead_letter(self, received: Received) -> bool:
         """Have the broker move the message to the queue's dead-letter exchange; else as `ack`."""
 
+    def hold(self, received: Received) -> bool:
+        """Leave the message unsettled until the consumer closes, and forget its content; else as `ack`.
+
+        It still counts as unsettled, and costs no memory here: for readers of more than they can keep.
+        """
+
     async def wait_lost(self) -> BrokerLostError:
         """Wait until deliveries end by no wish of ours, and tell why.
 

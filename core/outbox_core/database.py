@@ -3,7 +3,10 @@
 import asyncio
 import logging
 import os
+import secrets
 import socket
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import asyncpg
@@ -52,24 +55,61 @@ _PASSING = (
 _KEEPALIVE_SECONDS = {"IDLE": 30, "INTVL": 10, "CNT": 3}
 """After which a peer that vanished is noticed: idle time, time between tries, and their count."""
 
-# The server's side of the same: a machine that lost its power must not hold row locks for two hours. Not as
-# startup parameters, which PgBouncer would refuse.
-_SERVER_KEEPALIVE = (
-    "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3"
-)
+_UNACKNOWLEDGED_MS = 60_000
+"""How long sent data may stay unacknowledged before the kernel ends the connection."""
+
+_SESSION = {
+    # The server's side of the same: a machine that lost its power must not hold row locks for two hours.
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+"""Set in each session that is not a pooler's, and not as startup parameters, which PgBouncer would refuse."""
+
+_BACKEND = "pg_backend_pid() = {pid}"
+"""False if a pooler is between: the session is not the one that has sent its process id."""
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """An asyncpg connection whose statements have names that no other connection uses."""
+
+    __slots__ = ("_name_suffix",)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._name_suffix = secrets.token_hex(8)
+
+    def _get_unique_id(self, prefix: str) -> str:
+        # asyncpg counts from 1 in every process. A pooler that is not recognised as one would then let a
+        # connection execute the statement that another process has prepared under the same name.
+        return f"{super()._get_unique_id(prefix)}{self._name_suffix}"
 
 
 class Database:
     """Where the database is and how to get in. It holds no connection."""
 
-    def __init__(self, source: object, *, pooled: bool = False) -> None:
+    def __init__(
+        self,
+        source: object,
+        *,
+        pooled: bool = False,
+        statement_seconds: float | None = None,
+        session: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """`source` is a URL or an SQLAlchemy engine.
 
         `pooled` is for a pooler in transaction mode (PgBouncer): no prepared statement outlives its
         transaction. Statements with arguments then have to run inside a transaction: asyncpg prepares and
-        executes them in two steps, and outside of one the pooler may give each step another session.
+        executes them in two steps, and outside of one the pooler may give each step another session. A
+        connection that meets a pooler sets it.
+
+        `statement_seconds` limits each statement without a timeout of its own, unless the URL has a limit.
+        `session` has parameters for each session, except those of a pooler.
         """
         self._arguments = connect_arguments(url_of(source))
+        self._session = {**_SESSION, **session}
+        if statement_seconds is not None:
+            self._arguments.setdefault("command_timeout", statement_seconds)
         self.pooled = pooled or self._arguments.get("statement_cache_size") == 0
 
     def __repr__(self) -> str:
@@ -89,11 +129,15 @@ class Database:
         The first one that tells of a pooler in transaction mode makes the database `pooled` from then on.
         """
         if tells_of_pooler(error):
-            if not self.pooled:
-                _log.warning("%s is behind a pooler in transaction mode: nothing stays prepared", self.where)
-            self.pooled = True
+            self.assume_pooler()
             return True
         return isinstance(error, _PASSING) or is_lost(error)
+
+    def assume_pooler(self) -> None:
+        """Keep no prepared statement on connections made from now on."""
+        if not self.pooled:
+            _log.warning("%s is behind a pooler: nothing stays prepared", self.where)
+        self.pooled = True
 
     async def connect(self, name: str = "outbox", *, prepared: bool = True) -> Any:
         """A new `asyncpg.Connection`, shown under this name in `pg_stat_activity`; or a `DatabaseError`.
@@ -108,6 +152,22 @@ class Database:
             raise translated(error, self.where) from error
 
     async def _connect(self, name: str, prepared: bool) -> Any:
+        connection = await self._opened(name, prepared)
+        if self.pooled:
+            return connection
+        try:
+            if await _is_direct(connection, self._session):
+                return connection
+        except (Exception, asyncio.CancelledError):
+            connection.terminate()
+            raise
+        self.assume_pooler()
+        if not prepared:
+            return connection
+        connection.terminate()
+        return await self._opened(name, prepared)
+
+    async def _opened(self, name: str, prepared: bool) -> Any:
         arguments = {"timeout": CONNECT_SECONDS, **self._arguments}
         # The URL's own application_name is what an application shows; these are not its connections.
         arguments["server_settings"] = {**arguments.get("server_settings", {}), "application_name": name}
@@ -116,15 +176,17 @@ class Database:
         else:
             # By default a statement is prepared again every five minutes, also in the middle of a batch.
             arguments["max_cached_statement_lifetime"] = 0
-        connection = await asyncpg.connect(**arguments)
-        try:
-            _keep_alive(connection)
-            if not self.pooled:
-                await connection.execute(_SERVER_KEEPALIVE, timeout=arguments["timeout"])
-        except (Exception, asyncio.CancelledError):
-            connection.terminate()
-            raise
+        connection = await asyncpg.connect(**arguments, connection_class=_Connection)
+        _keep_alive(connection)
         return connection
+
+
+async def _is_direct(connection: Any, session: Mapping[str, str]) -> bool:
+    """Set the session up, unless it is a pooler's: others would get the settings."""
+    settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in session.items())
+    backend = _BACKEND.format(pid=connection.get_server_pid())
+    status: str = await connection.execute(f"SELECT {settings} WHERE {backend}", timeout=CONNECT_SECONDS)
+    return status != "SELECT 0"
 
 
 def _keep_alive(connection: Any) -> None:
@@ -137,6 +199,8 @@ def _keep_alive(connection: Any) -> None:
     for option, value in _KEEPALIVE_SECONDS.items():
         if (number := getattr(socket, f"TCP_KEEP{option}", None)) is not None:
             sock.setsockopt(socket.IPPROTO_TCP, number, value)
+    if (number := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, number, _UNACKNOWLEDGED_MS)
 
 
 def _address(arguments: dict[str, Any]) -> str:

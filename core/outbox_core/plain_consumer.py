@@ -30,6 +30,7 @@ class PlainConsumer:
         self._queue: AbstractQueue | None = None
         self._consumer_tag = ""
         self._unsettled: dict[int, tuple[Received, AbstractIncomingMessage]] = {}
+        self._held = 0
         self._settlements: deque[Callable[[], Awaitable[None]]] = deque()
         self._settling: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -48,7 +49,7 @@ class PlainConsumer:
     @property
     def unsettled(self) -> int:
         """See `Consumer.unsettled`."""
-        return len(self._unsettled)
+        return len(self._unsettled) + self._held
 
     async def start(self, prefetch_count: int) -> None:
         """Begin to consume, or raise why not; deliveries come after this has returned."""
@@ -80,6 +81,13 @@ class PlainConsumer:
         """See `Consumer.dead_letter`."""
         incoming = self._settled(received)
         return incoming is not None and self._settle(lambda: incoming.nack(requeue=False))
+
+    def hold(self, received: Received) -> bool:
+        """See `Consumer.hold`."""
+        if self._settled(received) is None:
+            return False
+        self._held += 1
+        return True
 
     async def wait_lost(self) -> BrokerLostError:
         """See `Consumer.wait_lost`."""

@@ -4,15 +4,25 @@ import asyncio
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractExchange
 from aio_pika.exceptions import AMQPError, DeliveryError, PublishError
 from pamqp import commands
 
-from outbox_core.broker_errors import PublishTimeoutError, lost, timed_out
+from outbox_core.broker_errors import BrokerLostError, PublishTimeoutError, lost, timed_out
 from outbox_core.frames import publish_frames
-from outbox_core.publisher import CONFIRMED, NACKED, Message, Outcome, RareProperties, Returned, Unencodable
+from outbox_core.publisher import (
+    CONFIRMED,
+    NACKED,
+    Answers,
+    Message,
+    Outcome,
+    RareProperties,
+    Returned,
+    Unencodable,
+)
 
 _CLOSE_SECONDS = 5.0
 _NOTHING_RARE = RareProperties()
@@ -39,6 +49,11 @@ class PlainPublisher:
         """Whether `publish` may still succeed."""
         return not self._is_lost and not self._channel.is_closed
 
+    @property
+    def transport(self) -> object:
+        """See `Publisher.transport`."""
+        return self._channel
+
     async def publish(self, exchange: str, messages: Sequence[Message], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - the deadline is part of the outcome
         """See `Publisher.publish`."""
         try:
@@ -49,6 +64,16 @@ class PlainPublisher:
             error = PublishTimeoutError(timed_out(exchange, len(messages), timeout))
             self._lost_because = self._lost_because or error
             raise error from None
+
+    async def send(
+        self,
+        exchange: str,
+        messages: Sequence[Message],
+        timeout: float,  # noqa: ASYNC109 - the deadline is part of the outcome
+        stall_seconds: float | None = None,  # noqa: ARG002 - aio-pika tells of no message before the last
+    ) -> Answers:
+        """See `Publisher.send`; all or nothing, as `publish`."""
+        return _All(await self.publish(exchange, messages, timeout))
 
     async def aclose(self) -> None:
         """Close the channel; a broker that does not answer is not waited for."""
@@ -90,6 +115,14 @@ class PlainPublisher:
 
     def _on_closed(self, _: object, cause: BaseException | None) -> None:
         self._is_lost, self._lost_because = True, self._lost_because or cause
+
+
+@dataclass(frozen=True, slots=True)
+class _All:
+    """The `Answers` of a batch that has them all."""
+
+    outcomes: Sequence[Outcome]
+    lost: BrokerLostError | None = None
 
 
 def _runs_of_different_ids(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from outbox_core.broker_errors import BrokerLostError
+
 
 @dataclass(frozen=True, slots=True)
 class RareProperties:
@@ -88,6 +90,18 @@ CONFIRMED = Confirmed()
 NACKED = Nacked()
 
 
+class Answers(Protocol):
+    """What the broker has answered for the messages of one `send`. Late answers still arrive."""
+
+    @property
+    def outcomes(self) -> Sequence[Outcome | None]:
+        """One for each message, in their order; None if it has no answer yet."""
+
+    @property
+    def lost(self) -> BrokerLostError | None:
+        """Why the missing answers will never come; None while the channel is open."""
+
+
 class Publisher(Protocol):
     """A channel of its own to publish on.
 
@@ -99,12 +113,30 @@ class Publisher(Protocol):
     def is_usable(self) -> bool:
         """Whether `publish` may still succeed."""
 
+    @property
+    def transport(self) -> object:
+        """The connection that its channel is on."""
+
     async def publish(self, exchange: str, messages: Sequence[Message], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - the deadline is part of the outcome
         """Send all messages in their order, and return what came of each after at most `timeout` seconds.
 
         Raises `BrokerLostError` where the channel is gone before everything is known, a subclass of it where
         the cause is known, and `PublishTimeoutError` after `timeout`. Any of the messages may then have
         arrived.
+        """
+
+    async def send(
+        self,
+        exchange: str,
+        messages: Sequence[Message],
+        timeout: float,  # noqa: ASYNC109 - the deadline is part of the outcome
+        stall_seconds: float | None = None,
+    ) -> Answers:
+        """Send all messages in their order, and wait for their answers.
+
+        Waiting ends early after `timeout` seconds, after `stall_seconds` without any answer, and when the
+        channel is lost. Missing answers are not an error: while the channel is open they may still come.
+        Raises `BrokerLostError` only if nothing was sent.
         """
 
     async def aclose(self) -> None:

@@ -7,3 +7,7 @@ class RelayError(Exception):
 
 class TableError(RelayError):
     """The outbox table is missing, or is not as the relay needs it."""
+
+
+class ForeignRowsError(RelayError):
+    """A claim has returned rows of another table: a prepared statement was not the relay's own."""

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from outbox_core.backoff import Backoff
-from outbox_core.broker import Broker
-from outbox_core.broker_errors import BrokerLostError, ExchangeMissingError, MessageRefusedError
+from outbox_core.broker import Aside, Broker
+from outbox_core.broker_errors import BrokerLostError, ConnectError, ExchangeMissingError, MessageRefusedError
 from outbox_core.database import Database
 from outbox_core.publisher import Publisher
+from outbox_relay.errors import ForeignRowsError
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
 from outbox_relay.settings import Settings
-from outbox_relay.transaction import Transaction
+from outbox_relay.transaction import BEGIN, Transaction
 from outbox_relay.transfer import Moved, Transfer
+from outbox_relay.unconfirmed import Unconfirmed
 from outbox_relay.wake import Wake
 
 _log = logging.getLogger("outbox.relay")
@@ -25,6 +27,10 @@ _CONTENDED_SECONDS = 0.5
 _LULL_SECONDS = 0.005
 """How long nothing comes before a lane looks when the next message is due, and goes to sleep."""
 
+_MOST_UNANSWERED = 16
+"""How many messages without an answer a connection may have. After 32 of one quorum queue RabbitMQ stops to
+read from it."""
+
 _RECONNECT = Backoff(0.1, 2.0)
 
 _MARGIN_SECONDS = 5.0
@@ -33,7 +39,9 @@ _MARGIN_SECONDS = 5.0
 # The process may be frozen, or its machine be gone, in the middle of a batch: while the server waits for its
 # next statement, or for it to read the rows. Of each transaction, not once of the session: a pooler may give
 # the next one another session, and this one with its settings to others; nobody tells that there is a pooler.
-_OPENING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {ms}; SET LOCAL tcp_user_timeout = {ms}"
+_OPENING = (
+    f"{BEGIN}; SET LOCAL idle_in_transaction_session_timeout = {{ms}}; SET LOCAL tcp_user_timeout = {{ms}}"
+)
 
 
 class Lane:
@@ -47,6 +55,7 @@ class Lane:
         broker: Broker,
         transfer: Transfer,
         queries: Queries,
+        unconfirmed: Unconfirmed,
         wake: Wake,
         metrics: Metrics,
         patience: Callable[[], float],
@@ -58,6 +67,7 @@ class Lane:
         self._broker = broker
         self._transfer = transfer
         self._queries = queries
+        self._unconfirmed = unconfirmed
         self._wake = wake
         self._metrics = metrics
         self._patience = patience
@@ -101,8 +111,10 @@ class Lane:
             await transaction.begin()
             self._wake.arrived()
             moved = await self._transfer.once(
-                transaction, publisher, after_key, singly=self._singly, goes_on=self._is_woken
+                transaction, self._broker, publisher, after_key, singly=self._singly, goes_on=self._is_woken
             )
+            if moved.unanswered:
+                await self._leave(publisher, moved.unanswered)
         except MessageRefusedError as error:
             _log.warning("the broker refuses a message of a batch, which is sent one by one now: %s", error)
             self._singly = True
@@ -114,14 +126,17 @@ class Lane:
             await self._broker_lost(error)
             return None
         except Exception as error:
-            if not self._database.is_passing(error):
+            if isinstance(error, ForeignRowsError):
+                _log.error("%s", error)
+                self._database.assume_pooler()
+            elif not self._database.is_passing(error):
                 raise
             await self._database_lost(error)
             return None
         self._failures = 0
         self.problem = None
-        # The batch with the message in question is through: it was parked, or is somebody else's now.
-        self._singly = False
+        # Otherwise the batch with the message in question is through: it was parked, or another relay has it.
+        self._singly = moved.is_cut_short
         return moved
 
     async def _broker_is_ready(self) -> bool:
@@ -178,7 +193,7 @@ class Lane:
         if not self._database.pooled:
             return await connection.fetchrow(self._queries.look)
         # Outside of a transaction a pooler may give each step of a statement another session.
-        async with connection.transaction():
+        async with connection.transaction(isolation="read_committed"):
             return await connection.fetchrow(self._queries.look)
 
     async def _connected(self) -> Transaction:
@@ -192,9 +207,25 @@ class Lane:
         return self._transaction
 
     async def _publishing(self) -> Publisher:
-        if self._publisher is None or not self._publisher.is_usable:
-            self._publisher = await self._broker.publisher(max_message_size=self._settings.max_message_size)
-        return self._publisher
+        publisher = self._publisher
+        if publisher is None or not publisher.is_usable or not self._broker.carries(publisher):
+            publisher = await self._broker.publisher(max_message_size=self._settings.max_message_size)
+            self._publisher = publisher
+        return publisher
+
+    async def _leave(self, publisher: Publisher, unanswered: int) -> None:
+        """Go on by a new channel, and leave this one to late confirms: a queue may keep it from all others.
+
+        With many messages on it, go on by a new connection: the broker may not be reading from this one.
+        """
+        self._publisher = None
+        aside: Aside | None = None
+        if unanswered > _MOST_UNANSWERED:
+            try:
+                aside = await self._broker.set_aside(publisher)
+            except ConnectError as error:
+                _log.warning("no second connection to the broker: %s", error)
+        await self._unconfirmed.keep(aside or publisher)
 
     async def _exchange_missing(self, error: ExchangeMissingError) -> None:
         await self._broker_lost(error)
@@ -215,9 +246,9 @@ class Lane:
         await self._pause()
 
     async def _database_lost(self, error: Exception) -> None:
-        self.problem = str(error)
+        reason = self.problem = str(error) or "no answer in time"
         self._metrics.failed("database", type(error).__name__)
-        _log.warning("lost %s: %s", self._database.where, error)
+        _log.warning("lost %s: %s", self._database.where, reason)
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
             transaction.connection.terminate()
@@ -232,4 +263,4 @@ class Lane:
         if self._publisher is not None:
             await self._publisher.aclose()
         if self._transaction is not None:
-            await self._transaction.connection.close()
+            await self._transaction.close()

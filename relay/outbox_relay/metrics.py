@@ -62,6 +62,16 @@ class _Collectors:
             by_exchange,
             buckets=_FAST,
         )
+        self.unconfirmed = gauge(
+            "outbox_messages_unconfirmed",
+            "Messages that were sent and that the broker has not confirmed in time.",
+            by_exchange,
+        )
+        self.routes_closed = gauge(
+            "outbox_routes_closed",
+            "Routing keys whose messages wait, because a queue refuses or does not confirm them.",
+            by_exchange,
+        )
         self.blocked = gauge(
             "outbox_broker_blocked",
             "1 while the broker refuses publishers: its memory or disk alarm.",
@@ -91,6 +101,8 @@ class Metrics:
         self._parked_rows = collectors.parked_rows.labels(exchange)
         self._batch = collectors.batch.labels(exchange)
         self._confirm = collectors.confirm.labels(exchange)
+        self._unconfirmed = collectors.unconfirmed.labels(exchange)
+        self._routes_closed = collectors.routes_closed.labels(exchange)
         self._blocked = collectors.blocked.labels(exchange)
 
     def claimed(self, rows: int) -> None:
@@ -119,6 +131,12 @@ class Metrics:
 
     def woke(self, reason: str) -> None:
         self._wakes.labels(self._exchange, reason).inc()
+
+    def unconfirmed(self, count: int) -> None:
+        self._unconfirmed.set(count)
+
+    def routes_closed(self, count: int) -> None:
+        self._routes_closed.set(count)
 
     def blocked(self, is_blocked: bool) -> None:
         self._blocked.set(is_blocked)

@@ -1,10 +1,14 @@
 """The relay's SQL, by name, for one table. The texts and their reasons are in `queries.sql`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
+from typing import TypeAlias
 
 from outbox.table import TableName
+
+Key: TypeAlias = tuple[int, int]
+"""What identifies a row: the oid of its partition, or of the table if it has none, and its id."""
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
@@ -12,7 +16,8 @@ _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 # What the wire needs, computed where the clock is. Moments are compared as seconds: a row with an infinite
 # one, or with an expiration that ends beyond the last date there is, must not fail the claim of all others.
 # A large body does not come along: a batch of them would not fit into memory.
-_COLUMNS = """message.id, message.message_id::text, message.routing_key, message.content_type,
+_COLUMNS = """message.tableoid AS partition, message.id, message.message_id::text, message.routing_key,
+        message.content_type,
         CASE WHEN octet_length(message.body) <= 16384 THEN message.body END AS body,
         octet_length(message.body) AS size,
         message.headers::text, message.tracking_ids::text, message.ordering_key, message.attempts,
@@ -23,37 +28,55 @@ _COLUMNS = """message.id, message.message_id::text, message.routing_key, message
             - extract(epoch FROM clock_timestamp()))::float8 AS remaining,
         date_part('epoch', clock_timestamp()) AS clock"""
 
+# What is left of an expiration counts from the new time on, so that the moment at which it ends stays the
+# same, unless that is beyond the last date there is.
+_DUE_LATER = """send_after = clock_timestamp() + given.delay * interval '1 second',
+    expiration = CASE
+        WHEN NOT isfinite(send_after) OR expiration > interval '1000 years' THEN expiration
+        ELSE send_after + expiration - (clock_timestamp() + given.delay * interval '1 second')
+    END"""
+
 
 class Queries:
     """Every query of the relay, spelled for one table."""
 
     def __init__(self, table: TableName) -> None:
-        texts = {
-            name: sql.replace("{columns}", _COLUMNS).replace("{table}", table.sql)
-            for name, sql in _named(resources.files("outbox_relay").joinpath("queries.sql").read_text())
-        }
+        script = resources.files("outbox_relay").joinpath("queries.sql").read_text()
+        for name, sql in (("{columns}", _COLUMNS), ("{due_later}", _DUE_LATER), ("{table}", table.sql)):
+            script = script.replace(name, sql)
+        texts = dict(_named(script))
         self.claim_first = texts["claim"].replace("{beyond}", ">=")
         self.claim_after = texts["claim"].replace("{beyond}", ">")
         self.look = texts["look"]
+        self.partitions = texts["partitions"]
         self.bodies = texts["bodies"]
         self.delete = texts["delete"]
         self.mark_sent = texts["mark_sent"]
         self.back_off = texts["back_off"]
+        self.reschedule = texts["reschedule"]
+        self.delete_late = texts["delete_late"]
+        self.mark_late = texts["mark_late"]
         self.park = texts["park"]
         self.purge_sent = texts["purge_sent"]
         self.purge_parked = texts["purge_parked"]
 
-    def conclusion(self, gone: Sequence[int], marked: Sequence[int]) -> str:
+    def conclusion(self, gone: Sequence[Key], marked: Sequence[Key]) -> str:
         """The end of a batch as one script, which takes one round trip: delete, mark as sent, commit.
 
-        The ids are written into it, since a script takes no arguments.
+        The keys are written into it, since a script takes no arguments.
         """
-        ended = ((self.delete, gone), (self.mark_sent, marked))
-        return "; ".join([*(_with_ids(sql, ids) for sql, ids in ended if ids), "COMMIT"])
+        ended = [*_with_keys(self.delete, gone), *_with_keys(self.mark_sent, marked)]
+        return "; ".join([*ended, "COMMIT"])
 
 
-def _with_ids(sql: str, ids: Sequence[int]) -> str:
-    return _COMMENT.sub("", sql).strip().replace("$1", "'{" + ",".join(map(str, ids)) + "}'")
+def _with_keys(sql: str, keys: Sequence[Key]) -> Iterator[str]:
+    """The statement, once for each partition, with the keys in place of its arguments."""
+    text = _COMMENT.sub("", sql).strip()
+    ids: dict[int, list[int]] = {}
+    for partition, row_id in keys:
+        ids.setdefault(partition, []).append(row_id)
+    for partition, found in ids.items():
+        yield text.replace("$1", "'{" + ",".join(map(str, found)) + "}'").replace("$2", f"'{partition}'")
 
 
 def _named(script: str) -> list[tuple[str, str]]:

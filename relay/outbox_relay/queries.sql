@@ -3,7 +3,8 @@
 -- its first row. A row that another lane or replica has locked is passed over, and so is its key: a key has
 -- at most one row in flight. $1: how many of each kind; $2: the key from which on, or after which, to look for
 -- keyed rows, so that a batch begins where the last one ended and every key gets its turn. What is due is told by
--- the time of the statement: its transaction may have begun before the one that wrote a row.
+-- the time of the statement: its transaction may have begun before the one that wrote a row. A row is identified
+-- by its partition and its id: a partitioned table has no index that keeps ids unique across partitions.
 WITH RECURSIVE keyless AS MATERIALIZED (
     SELECT {columns}
     FROM {table} AS message
@@ -14,7 +15,7 @@ WITH RECURSIVE keyless AS MATERIALIZED (
 ), head AS (
     -- One index probe for each key, however many rows it has.
     (
-        SELECT ordering_key, id, send_after, parked_at
+        SELECT tableoid AS partition, ordering_key, id, send_after, parked_at
         FROM {table}
         WHERE ordering_key {beyond} $2::text AND sent_at IS NULL
         ORDER BY ordering_key, id
@@ -23,7 +24,7 @@ WITH RECURSIVE keyless AS MATERIALIZED (
     UNION ALL
     SELECT following.*
     FROM head, LATERAL (
-        SELECT ordering_key, id, send_after, parked_at
+        SELECT tableoid AS partition, ordering_key, id, send_after, parked_at
         FROM {table}
         WHERE ordering_key > head.ordering_key AND sent_at IS NULL
         ORDER BY ordering_key, id
@@ -31,7 +32,7 @@ WITH RECURSIVE keyless AS MATERIALIZED (
     ) AS following
 ), keyed AS MATERIALIZED (
     SELECT {columns}
-    FROM head JOIN {table} AS message USING (id)
+    FROM head JOIN {table} AS message ON message.id = head.id AND message.tableoid = head.partition
     WHERE head.parked_at IS NULL AND head.send_after <= statement_timestamp() AND message.sent_at IS NULL
         AND message.parked_at IS NULL AND message.send_after <= statement_timestamp()
     LIMIT $1::integer
@@ -77,53 +78,96 @@ SELECT
         (SELECT min(send_after) FROM head WHERE parked_at IS NULL AND send_after > now())
     )) - extract(epoch FROM clock_timestamp()))::float8 AS next_seconds
 
+-- name: partitions
+-- The table and its partitions, of which claimed rows have to be. $1: the table's quoted name.
+WITH RECURSIVE tree AS (
+    SELECT $1::text::regclass::oid AS partition
+    UNION
+    SELECT inhrelid FROM tree JOIN pg_inherits ON inhparent = tree.partition
+)
+SELECT partition FROM tree
+
 -- name: bodies
--- The bodies of some claimed rows. $1: their ids.
-SELECT id, body FROM {table} WHERE id = ANY ($1::bigint[])
+-- The bodies of some claimed rows. $1: their ids, each of which another partition may have too.
+SELECT tableoid AS partition, id, body FROM {table} WHERE id = ANY ($1::bigint[])
 
 -- name: delete
--- Forget messages. $1: their ids.
-DELETE FROM {table} WHERE id = ANY ($1::bigint[])
+-- Forget messages. $1: their ids; $2: the partition that they are in.
+DELETE FROM {table} WHERE id = ANY ($1::bigint[]) AND tableoid = $2::oid
 
 -- name: mark_sent
 -- Keep messages that were sent, until retention takes them. The transaction may have begun before they were due,
--- so its time is not the one at which they were sent. $1: their ids.
-UPDATE {table} SET sent_at = statement_timestamp(), last_error = NULL WHERE id = ANY ($1::bigint[])
+-- so its time is not the one at which they were sent. $1: their ids; $2: the partition that they are in.
+UPDATE {table} SET sent_at = statement_timestamp(), last_error = NULL
+WHERE id = ANY ($1::bigint[]) AND tableoid = $2::oid
 
 -- name: back_off
--- Try messages again later. What is left of an expiration counts from then on, so that the moment at which it
--- ends stays the same. $1: ids; $2: seconds; $3: errors.
+-- Try messages again later. $1: partitions; $2: ids; $3: seconds; $4: errors; $5: how many attempts that were.
 UPDATE {table} AS message
-SET attempts = attempts + 1,
-    last_error = given.error,
-    send_after = clock_timestamp() + given.delay * interval '1 second',
-    expiration = send_after + expiration - (clock_timestamp() + given.delay * interval '1 second')
-FROM unnest($1::bigint[], $2::float8[], $3::text[]) AS given (id, delay, error)
-WHERE message.id = given.id
+SET attempts = attempts + given.failures, last_error = given.error, {due_later}
+FROM unnest($1::oid[], $2::bigint[], $3::float8[], $4::text[], $5::integer[])
+    AS given (partition, id, delay, error, failures)
+WHERE message.id = given.id AND message.tableoid = given.partition
+
+-- name: reschedule
+-- Move messages that wait for a late confirm, unless somebody has claimed them since. $1: partitions; $2: ids;
+-- $3: their attempts; $4: how many of these were none; $5: seconds.
+UPDATE {table} AS message
+SET attempts = message.attempts - given.uncounted, {due_later}
+FROM (
+    SELECT partition, id, attempts, uncounted, $5::float8 AS delay
+    FROM unnest($1::oid[], $2::bigint[], $3::integer[], $4::integer[])
+        AS row (partition, id, attempts, uncounted)
+) AS given
+WHERE message.id = given.id AND message.tableoid = given.partition AND message.attempts = given.attempts
+    AND sent_at IS NULL AND parked_at IS NULL
+
+-- name: delete_late
+-- Forget messages that were confirmed late, unless somebody has claimed them since. $1: partitions; $2: ids;
+-- $3: their attempts.
+DELETE FROM {table} AS message
+USING unnest($1::oid[], $2::bigint[], $3::integer[]) AS given (partition, id, attempts)
+WHERE message.id = given.id AND message.tableoid = given.partition AND message.attempts = given.attempts
+    AND sent_at IS NULL
+
+-- name: mark_late
+-- Keep messages that were confirmed late, as above. $1: partitions; $2: ids; $3: their attempts.
+UPDATE {table} AS message
+SET sent_at = statement_timestamp(), last_error = NULL, parked_at = NULL
+FROM unnest($1::oid[], $2::bigint[], $3::integer[]) AS given (partition, id, attempts)
+WHERE message.id = given.id AND message.tableoid = given.partition AND message.attempts = given.attempts
+    AND sent_at IS NULL
 
 -- name: park
--- Give messages up, and keep them for a person to look at. $1: ids; $2: reasons.
+-- Give messages up, and keep them for a person to look at. $1: partitions; $2: ids; $3: reasons.
 UPDATE {table} AS message
 SET attempts = attempts + 1, last_error = given.error, parked_at = statement_timestamp()
-FROM unnest($1::bigint[], $2::text[]) AS given (id, error)
-WHERE message.id = given.id
+FROM unnest($1::oid[], $2::bigint[], $3::text[]) AS given (partition, id, error)
+WHERE message.id = given.id AND message.tableoid = given.partition
 
 -- name: purge_sent
--- Delete some of the messages that were sent long ago. $1: seconds; $2: how many at most.
-DELETE FROM {table} WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM {table}
+-- Delete some of the messages that were sent long ago. The ids alone find them by the key's index; only with their
+-- partitions do they identify a row. $1: seconds; $2: how many at most.
+WITH old AS MATERIALIZED (
+    SELECT tableoid AS partition, id FROM {table}
     WHERE sent_at < now() - $1::float8 * interval '1 second'
     ORDER BY sent_at
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
-))
+)
+DELETE FROM {table} AS message
+WHERE id = ANY (ARRAY(SELECT id FROM old)) AND sent_at IS NOT NULL
+    AND EXISTS (SELECT FROM old WHERE old.id = message.id AND old.partition = message.tableoid)
 
 -- name: purge_parked
--- Delete some of the messages that were parked long ago. $1: seconds; $2: how many at most.
-DELETE FROM {table} WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM {table}
+-- Delete some of the messages that were parked long ago, found as above. $1: seconds; $2: how many at most.
+WITH old AS MATERIALIZED (
+    SELECT tableoid AS partition, id FROM {table}
     WHERE parked_at < now() - $1::float8 * interval '1 second'
     ORDER BY parked_at
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
-))
+)
+DELETE FROM {table} AS message
+WHERE id = ANY (ARRAY(SELECT id FROM old)) AND parked_at IS NOT NULL
+    AND EXISTS (SELECT FROM old WHERE old.id = message.id AND old.partition = message.tableoid)

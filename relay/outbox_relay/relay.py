@@ -20,13 +20,18 @@ from outbox_relay.hooks import Hook, Hooks
 from outbox_relay.lane import Lane
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
+from outbox_relay.routes import Routes
 from outbox_relay.settings import Settings
 from outbox_relay.transaction import Transaction
 from outbox_relay.transfer import Transfer
+from outbox_relay.unconfirmed import Unconfirmed
 from outbox_relay.upkeep import Upkeep
 from outbox_relay.wake import Wake
 
 _log = logging.getLogger("outbox.relay")
+
+_SHORTEST_LIMIT_SECONDS = 5.0
+"""No statement has less time than this, however short `publish_timeout` is."""
 
 
 class MessageRelay:
@@ -63,7 +68,6 @@ class MessageRelay:
         self._queries = Queries(self._table)
         self._metrics = Metrics(self.settings.exchange_name, exposed=self.settings.enable_metrics)
         self._hooks = Hooks(on_published, on_parked, on_error)
-        self._transfer = Transfer(self.settings, self._metrics, self._hooks)
         self._readiness = Readiness()
         self._readiness.add("start", lambda: "connecting")
         self._is_leaving = False
@@ -79,7 +83,7 @@ class MessageRelay:
 
     async def run_until(self, stopping: asyncio.Event) -> None:
         """Relay until `stopping` is set; for applications that handle signals themselves."""
-        database = Database(self._database_source)
+        database = self._database()
         await patiently(
             lambda: self._prepare_table(database),
             is_passing=database.is_passing,
@@ -103,24 +107,37 @@ class MessageRelay:
     async def _relay(self, database: Database, broker: Broker, stopping: asyncio.Event) -> None:
         wake = Wake()
         listening = self._listening(database, wake)
-        lanes = [self._lane(database, broker, wake, listening, stopping) for _ in range(self.settings.lanes)]
-        self._watch(broker, lanes)
-        upkeep = Upkeep(self.settings, database, self._queries, self._metrics)
-        helpers = [broker.run(), upkeep.run(), *([listening.run()] if listening else [])]
+        transfer, unconfirmed = self._transfer(database, wake)
+        lanes = [
+            self._lane(
+                database=database,
+                broker=broker,
+                transfer=transfer,
+                unconfirmed=unconfirmed,
+                wake=wake,
+                listening=listening,
+                stopping=stopping,
+            )
+            for _ in range(self.settings.lanes)
+        ]
+        upkeep = Upkeep(self.settings, database, self._queries, self._metrics, lambda: transfer.settled)
+        self._watch(broker, lanes, upkeep)
+        helpers = [broker.run(), upkeep.run(), unconfirmed.run(), *([listening.run()] if listening else [])]
         async with beside(*helpers):
             await self._drive(lanes, wake, stopping)
 
     async def run_once(self) -> int:
         """Move one batch, and tell how many rows it had; for tests and scripts."""
-        database = Database(self._database_source)
+        database = self._database()
         await self._prepare_table(database)
         broker = self._broker()
         async with broker:
             await self._prepare_exchange(broker)
             connection = await database.connect("outbox-relay")
             publisher = await broker.publisher(max_message_size=self.settings.max_message_size)
+            transfer, _ = self._transfer(database, Wake())
             try:
-                moved = await self._transfer.once(Transaction(connection), publisher)
+                moved = await transfer.once(Transaction(connection), broker, publisher)
             finally:
                 await publisher.aclose()
                 await connection.close()
@@ -147,14 +164,22 @@ class MessageRelay:
         """Create or check the table, since a relay on a wrong one would do nothing for ever."""
         connection = await database.connect("outbox-relay")
         try:
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 if self.settings.auto_create_table:
                     await schema.create(connection, self._table, self.settings.channel)
                 problems = await schema.check(connection, self._table, self.settings.channel)
         finally:
             await connection.close()
-        if problems:
-            raise TableError("; ".join(str(problem) for problem in problems))
+        if stopping := [str(problem) for problem in problems if problem.stops_relay]:
+            raise TableError("; ".join(stopping))
+        for problem in problems:
+            _log.warning("%s", problem)
+
+    def _database(self) -> Database:
+        # For statements outside of a transaction; each transaction names its level.
+        session = {"default_transaction_isolation": "read committed"}
+        longest_seconds = max(_SHORTEST_LIMIT_SECONDS, self.settings.publish_timeout)
+        return Database(self._database_source, session=session, statement_seconds=longest_seconds)
 
     def _broker(self) -> Broker:
         return Broker(
@@ -183,10 +208,34 @@ class MessageRelay:
             poll_seconds=self.settings.poll_interval,
         )
 
+    def _transfer(self, database: Database, wake: Wake) -> tuple[Transfer, Unconfirmed]:
+        routes = Routes(self.settings.backoff_initial, self.settings.backoff_maximum)
+        unconfirmed = Unconfirmed(
+            settings=self.settings,
+            database=database,
+            queries=self._queries,
+            routes=routes,
+            metrics=self._metrics,
+            hooks=self._hooks,
+            on_change=partial(wake.up, "more"),
+        )
+        transfer = Transfer(
+            settings=self.settings,
+            queries=self._queries,
+            metrics=self._metrics,
+            hooks=self._hooks,
+            routes=routes,
+            unconfirmed=unconfirmed,
+        )
+        return transfer, unconfirmed
+
     def _lane(
         self,
+        *,
         database: Database,
         broker: Broker,
+        transfer: Transfer,
+        unconfirmed: Unconfirmed,
         wake: Wake,
         listening: Listening | None,
         stopping: asyncio.Event,
@@ -199,21 +248,23 @@ class MessageRelay:
             settings=self.settings,
             database=database,
             broker=broker,
-            transfer=self._transfer,
+            transfer=transfer,
             queries=self._queries,
+            unconfirmed=unconfirmed,
             wake=wake,
             metrics=self._metrics,
             patience=patience,
             stopping=stopping,
         )
 
-    def _watch(self, broker: Broker, lanes: list[Lane]) -> None:
+    def _watch(self, broker: Broker, lanes: list[Lane], upkeep: Upkeep) -> None:
         """Let `/readyz` tell of what is away."""
         self._readiness.add("broker", lambda: broker_reason(broker.state))
         self._readiness.add(
             "database", lambda: None if any(lane.is_connected for lane in lanes) else "not connected"
         )
         self._readiness.add("lanes", lambda: _common_problem(lanes))
+        self._readiness.add("progress", lambda: upkeep.problem)
         # Last: another thread asks, and must not find nothing at all to complain of.
         self._readiness.add("start", lambda: None)
 

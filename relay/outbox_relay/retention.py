@@ -35,7 +35,7 @@ class Retention:
 async def _purge(connection: Any, query: str, age: timedelta) -> int:
     deleted = 0
     while True:
-        async with connection.transaction():
+        async with connection.transaction(isolation="read_committed"):
             status: str = await connection.execute(query, age.total_seconds(), _BATCH)
         count = int(status.rpartition(" ")[2])
         deleted += count

@@ -48,7 +48,7 @@ class Settings:
     listen: bool = True
     """Use LISTEN/NOTIFY; otherwise only look every `poll_interval`."""
     publish_timeout: float = 30
-    """How many seconds rows stay locked while their batch is published."""
+    """How many seconds rows stay locked while their batch is published, and a statement may take."""
     expiration: float | None = None
     """How many seconds a message without an expiration of its own may wait for a listener."""
     expired: Literal["drop", "park"] = "drop"

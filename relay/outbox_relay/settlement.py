@@ -1,13 +1,14 @@
 """What becomes of a claimed row, decided from what the broker said. Nothing here talks to anybody."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, assert_never
 
 from outbox_core.backoff import Backoff
 from outbox_core.publisher import Confirmed, Nacked, Outcome, Returned, Unencodable
+from outbox_relay.queries import Key
 
-Reason: TypeAlias = Literal["unroutable", "nacked", "malformed", "expired"]
+Reason: TypeAlias = Literal["unroutable", "nacked", "unconfirmed", "malformed", "expired"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,20 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class Defer:
+    """It was not tried, and is looked at again later."""
+
+    delay_seconds: float
+    error: str
+    """What it waits for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """It was not tried, and stays as it is."""
 
 
-Verdict: TypeAlias = Sent | BackOff | Park | Drop | Leave
+Verdict: TypeAlias = Sent | BackOff | Park | Drop | Defer | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,13 @@ def judge(outcome: Outcome, attempts: int, policy: Policy) -> Verdict:
             assert_never(outcome)
 
 
+def judge_unconfirmed(attempts: int, policy: Policy, lease_seconds: float) -> Verdict:
+    """What becomes of a row whose message was sent and not confirmed: it is not sent again for this long."""
+    error = "not confirmed by the broker: a queue of this routing key does not answer"
+    verdict = _try_again("unconfirmed", error, attempts + 1, policy)
+    return replace(verdict, delay_seconds=lease_seconds) if isinstance(verdict, BackOff) else verdict
+
+
 def judge_expired(policy: Policy) -> Verdict:
     """What becomes of a row whose expiration ended before it could be sent."""
     if policy.expired == "drop":
@@ -103,28 +120,30 @@ def _try_again(reason: Reason, error: str, failures: int, policy: Policy) -> Ver
 class Settlement:
     """The verdicts on a batch, as the parameters of the statements that carry them out."""
 
-    sent: list[int] = field(default_factory=list)
-    """Ids to delete or to mark as sent."""
-    dropped: list[int] = field(default_factory=list)
-    """Ids to delete."""
-    delayed: list[tuple[int, float, str]] = field(default_factory=list)
-    """Id, seconds and error of what is tried again."""
-    parked: list[tuple[int, str]] = field(default_factory=list)
-    """Id and error of what is given up."""
+    sent: list[Key] = field(default_factory=list)
+    """Rows to delete or to mark as sent."""
+    dropped: list[Key] = field(default_factory=list)
+    """Rows to delete."""
+    delayed: list[tuple[int, int, float, str, int]] = field(default_factory=list)
+    """Partition, id, seconds and error of what is tried again, and 1 if this was an attempt."""
+    parked: list[tuple[int, int, str]] = field(default_factory=list)
+    """Partition, id and error of what is given up."""
 
     @classmethod
-    def of(cls, ids: Sequence[int], verdicts: Sequence[Verdict]) -> "Settlement":
+    def of(cls, keys: Sequence[Key], verdicts: Sequence[Verdict]) -> "Settlement":
         settlement = cls()
-        for row_id, verdict in zip(ids, verdicts, strict=True):
+        for key, verdict in zip(keys, verdicts, strict=True):
             match verdict:
                 case Sent():
-                    settlement.sent.append(row_id)
+                    settlement.sent.append(key)
                 case Drop():
-                    settlement.dropped.append(row_id)
+                    settlement.dropped.append(key)
                 case BackOff(_, delay, error):
-                    settlement.delayed.append((row_id, delay, error))
+                    settlement.delayed.append((*key, delay, error, 1))
+                case Defer(delay, error):
+                    settlement.delayed.append((*key, delay, error, 0))
                 case Park(_, error):
-                    settlement.parked.append((row_id, error))
+                    settlement.parked.append((*key, error))
                 case Leave():
                     pass
                 case _:

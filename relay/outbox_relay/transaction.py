@@ -2,11 +2,19 @@
 
 from typing import Any
 
+import asyncpg
+
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Explicit, since under a database default of SERIALIZABLE a COMMIT may fail after the broker's confirm."""
+
+ROLLBACK_SECONDS = 5.0
+CLOSE_SECONDS = 5.0
+
 
 class Transaction:
     """Transactions that follow each other on one connection."""
 
-    def __init__(self, connection: Any, opening: str = "BEGIN") -> None:
+    def __init__(self, connection: Any, opening: str = BEGIN) -> None:
         """`opening` is what begins one."""
         self.connection = connection
         self._opening = opening
@@ -24,7 +32,18 @@ class Transaction:
         self._is_open = and_begin
 
     async def roll_back(self) -> None:
-        """Take back what is open; a connection that is gone has done so already."""
-        if self._is_open and not self.connection.is_closed():
-            await self.connection.execute("ROLLBACK")
-        self._is_open = False
+        """Roll back what is open, or end a connection that does not: the server then rolls back by itself."""
+        is_open, self._is_open = self._is_open, False
+        if not is_open or self.connection.is_closed():
+            return
+        try:
+            await self.connection.execute("ROLLBACK", timeout=ROLLBACK_SECONDS)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
+            self.connection.terminate()
+
+    async def close(self) -> None:
+        """Close the connection; one that does not answer is cut off."""
+        try:
+            await self.connection.close(timeout=CLOSE_SECONDS)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
+            self.connection.terminate()

@@ -1,10 +1,12 @@
 """What a row of the table becomes on the wire."""
 
 import json
+import math
 from typing import Any
 
 from outbox.body import JSON
 from outbox.wire import ATTEMPT, DEADLINE, ROUTING_KEY, TRACKING_IDS
+from outbox_core.frames import LONGEST_EXPIRATION_MS
 from outbox_core.publisher import Message, Unencodable
 
 
@@ -18,6 +20,9 @@ def message_of(row: Any, body: bytes, default_expiration: float | None) -> Messa
         ATTEMPT: 1,
     }
     remaining = row["remaining"] if row["remaining"] is not None else default_expiration
+    if remaining is not None and not math.isfinite(remaining):
+        # From Postgres 17 on an interval may be infinite: the message never expires.
+        remaining = None
     if remaining is not None:
         headers[DEADLINE] = round((row["clock"] + remaining) * 1000)
     if row["headers"] is not None:
@@ -37,6 +42,15 @@ def message_of(row: Any, body: bytes, default_expiration: float | None) -> Messa
         message_id=row["message_id"],
         content_type=JSON if row["content_type"] is None else row["content_type"],
         headers=headers,
-        expiration_ms=None if remaining is None else max(0, round(remaining * 1000)),
+        expiration_ms=None if remaining is None else _time_to_live_ms(remaining),
         timestamp=row["timestamp"],
     )
+
+
+def _time_to_live_ms(remaining_seconds: float) -> int | None:
+    """The broker's part of an expiration; none if it is longer than the broker takes (49.7 days).
+
+    The longest one would drop the message too early. The deadline in the headers holds without it.
+    """
+    milliseconds = max(0, round(remaining_seconds * 1000))
+    return milliseconds if milliseconds <= LONGEST_EXPIRATION_MS else None

@@ -1,5 +1,8 @@
 """Connections that are closed under a relay, one after the other, while it works and while it is idle."""
 
+import os
+import signal
+
 import asyncpg
 import pytest
 
@@ -85,3 +88,40 @@ async def test_broker_connections_closed_under_load_lose_nothing(world: World, m
     measured(f"duplicates among {len(world.ledger.committed)} after {len(closed)} closed", duplicates)
     assert len(closed) >= rounds
     assert duplicates <= len(closed) * IN_FLIGHT
+
+
+async def test_frozen_database_sessions_are_replaced(world: World, measured: Measure) -> None:
+    relay = await world.start_relay(publish_timeout=1, notification_timeout=5)
+    await world.application().emit(10)
+    await world.everything_arrives()
+    async with world.database() as database:
+        frozen = [
+            pid
+            for name in ("outbox-relay", "outbox-relay-listen", "outbox-relay-upkeep")
+            for pid in await sessions(database, name)
+        ]
+        assert len(frozen) >= LANES + 1
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            await world.application().emit(10)
+            measured("seconds until the messages had arrived", await world.everything_arrives())
+            assert await relay.terminate() == 0, relay.log
+        finally:
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+    assert await world.close_the_books() == 0
+
+
+async def test_a_relay_whose_rows_somebody_locks_is_not_ready(world: World) -> None:
+    relay = await world.start_relay(poll_interval=0.5)
+    async with world.database() as database:
+        # Due a while after it can be locked.
+        await database.execute(
+            "INSERT INTO outbox_table (routing_key, body, send_after)"
+            " VALUES ('order.placed', '1', now() + interval '2 seconds')"
+        )
+        async with database.transaction():
+            await database.execute("SELECT FROM outbox_table FOR UPDATE")
+            assert "progress: 1 messages are due, and none has been sent" in await relay.unready("progress")
+        await relay.ready()

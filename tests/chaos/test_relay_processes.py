@@ -6,11 +6,14 @@ import asyncpg
 import pytest
 
 from outbox.table import TableName
+from outbox_core.database import Database
 from outbox_relay.hooks import Hooks
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
+from outbox_relay.routes import Routes
 from outbox_relay.settings import Settings
 from outbox_relay.transfer import Transfer
+from outbox_relay.unconfirmed import Unconfirmed
 from tests.chaos.conftest import Measure
 from tests.chaos.freezing import freeze_in_a_batch
 from tests.chaos.waiting import eventually
@@ -103,17 +106,34 @@ async def test_the_rows_of_a_relay_frozen_behind_a_pooler_are_freed_by_the_serve
 async def test_a_batch_is_settled_without_a_question_to_the_server(world: World) -> None:
     """Between question and answer nothing would free the rows of a relay that is frozen."""
     settings = Settings()
-    transfer = Transfer(settings, Metrics(settings.exchange_name, exposed=False), Hooks())
     queries = Queries(TableName.parse(settings.table_name))
+    metrics, hooks, routes = Metrics(settings.exchange_name, exposed=False), Hooks(), Routes(1, 1)
+    unconfirmed = Unconfirmed(
+        settings=settings,
+        database=Database(world.postgres_url),
+        queries=queries,
+        routes=routes,
+        metrics=metrics,
+        hooks=hooks,
+        on_change=lambda: None,
+    )
+    transfer = Transfer(
+        settings=settings,
+        queries=queries,
+        metrics=metrics,
+        hooks=hooks,
+        routes=routes,
+        unconfirmed=unconfirmed,
+    )
     asked: list[str] = []
     async with world.database() as database:
         await transfer.rehearse(database)
         with database.query_logger(lambda record: asked.append(record.query)):
             await database.execute("BEGIN")
-            await database.execute(queries.back_off, [1], [0.5], ["nacked"])
-            await database.execute(queries.park, [1], ["malformed"])
-            await database.execute(queries.conclusion([1], [2]))
-    assert asked == ["BEGIN", queries.back_off, queries.park, queries.conclusion([1], [2])]
+            await database.execute(queries.back_off, [7], [1], [0.5], ["nacked"], [1])
+            await database.execute(queries.park, [7], [1], ["malformed"])
+            await database.execute(queries.conclusion([(7, 1)], [(7, 2)]))
+    assert asked == ["BEGIN", queries.back_off, queries.park, queries.conclusion([(7, 1)], [(7, 2)])]
 
 
 async def test_sigterm_under_load_loses_and_repeats_nothing(world: World, measured: Measure) -> None:

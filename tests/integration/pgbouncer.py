@@ -1,5 +1,6 @@
 """A private PgBouncer in front of a test's database."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
+import psycopg
 import pytest
 
 from outbox_cli.local import account, apt
@@ -82,6 +84,13 @@ class PgBouncer:
             assert self._child.poll() is None, f"PgBouncer ended:\n{self._log.read_text()}"
             assert time.monotonic() < deadline, f"PgBouncer does not listen:\n{self._log.read_text()}"
             time.sleep(0.02)
+
+    def open_sessions(self, count: int) -> None:
+        """Have it hold so many sessions at the server, which its next clients are given."""
+        with contextlib.ExitStack() as stack:
+            for _ in range(count):
+                connection = stack.enter_context(psycopg.connect(self.url, prepare_threshold=None))
+                connection.execute("SELECT")
 
     def stop(self) -> None:
         """End it at once, and with it the sessions of its clients."""

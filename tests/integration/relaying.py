@@ -147,10 +147,15 @@ class Traffic:
     # -- the broker's side
 
     async def inbox(
-        self, *binding_keys: str, arguments: dict[str, Any] | None = None, is_open: bool = True
+        self,
+        *binding_keys: str,
+        arguments: dict[str, Any] | None = None,
+        is_open: bool = True,
+        durable: bool = False,
     ) -> Inbox:
         """A queue with these bindings, consumed from at once or when it is opened."""
-        queue = await self.channel.declare_queue(f"queue-{uuid.uuid4().hex[:8]}", arguments=arguments)
+        name = f"queue-{uuid.uuid4().hex[:8]}"
+        queue = await self.channel.declare_queue(name, arguments=arguments, durable=durable)
         for key in binding_keys:
             await queue.bind(self.exchange, key)
         inbox = Inbox(queue, self.until)

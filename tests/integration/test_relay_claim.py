@@ -1,5 +1,7 @@
 """What a claim takes, from whom, and what it costs."""
 
+import asyncio
+import contextlib
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -80,11 +82,11 @@ async def test_nothing_is_sent_or_parked_at_a_time_before_it_was_due(
     async with application.transaction():
         await Emitter().emit(application, "a", 1)
         await Emitter().emit(application, "a", 2)
-    sent, parked = [row["id"] for row in await database.fetch(QUERIES.claim_first, 10, "")]
-    await database.execute(QUERIES.park, [parked], ["for a test"])
-    await database.execute(QUERIES.conclusion([], [sent]))
+    sent, parked = await database.fetch(QUERIES.claim_first, 10, "")
+    await database.execute(QUERIES.park, [parked["partition"]], [parked["id"]], ["for a test"])
+    await database.execute(QUERIES.conclusion([], [(sent["partition"], sent["id"])]))
     ends = "SELECT id FROM outbox_table WHERE send_after <= coalesce(sent_at, parked_at) ORDER BY id"
-    assert [row["id"] for row in await database.fetch(ends)] == [sent, parked]
+    assert [row["id"] for row in await database.fetch(ends)] == [sent["id"], parked["id"]]
 
 
 async def test_two_relays_on_one_table_send_every_message_exactly_once(traffic: Traffic) -> None:
@@ -99,6 +101,40 @@ async def test_two_relays_on_one_table_send_every_message_exactly_once(traffic: 
     await second.stop()
     assert Counter(inbox.ids) == Counter(sent)
     assert await traffic.ids() == []
+
+
+async def test_a_serializable_default_repeats_no_message(traffic: Traffic, postgres_url: str) -> None:
+    name = await traffic.database.fetchval("SELECT current_database()")
+    await traffic.database.execute(
+        f"""
+        ALTER DATABASE {name} SET default_transaction_isolation = 'serializable';
+        CREATE TABLE levels (level text);
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN INSERT INTO levels SELECT current_setting('transaction_isolation'); RETURN NULL; END $$;
+        CREATE TRIGGER note AFTER DELETE ON outbox_table EXECUTE FUNCTION note()
+        """
+    )
+    inbox = await traffic.inbox("#")
+    relays = [await traffic.relaying(batch_size=20) for _ in range(2)]
+    emitters = [await asyncpg.connect(postgres_url) for _ in range(4)]
+
+    async def emit(application: asyncpg.Connection) -> list[str]:
+        sent: list[str] = []
+        while len(sent) < 100:
+            with contextlib.suppress(asyncpg.SerializationError):
+                async with application.transaction():
+                    message_id = await Emitter().emit(application, "a", len(sent))
+                sent.append(str(message_id))
+        return sent
+
+    sent = [message_id for each in await asyncio.gather(*map(emit, emitters)) for message_id in each]
+    await inbox.gets(sent)
+    for relay in relays:
+        await relay.stop()
+    assert Counter(inbox.ids) == Counter(sent)
+    assert await traffic.database.fetch("SELECT DISTINCT level FROM levels") == [("read committed",)]
+    for application in emitters:
+        await application.close()
 
 
 async def fill(database: asyncpg.Connection, rows: int, key: str | None = None) -> None:

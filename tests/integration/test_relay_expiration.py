@@ -78,6 +78,20 @@ async def test_the_moment_at_which_it_ends_goes_along_by_the_databases_clock(tra
     assert (before + 70) * 1000 - 1 <= deadlines[1] <= (after + 70) * 1000 + 1
 
 
+async def test_an_expiration_beyond_what_the_broker_takes_is_sent_as_its_deadline_only(
+    traffic: Traffic,
+) -> None:
+    inbox = await traffic.inbox("#")
+    await traffic.relaying(expiration=timedelta(days=365))
+    sent = [await traffic.emit("a"), await traffic.emit("a", expiration=timedelta(days=60))]
+    year, two_months = [await inbox.get(message_id) for message_id in sent]
+    assert (year.expiration, two_months.expiration) == (None, None)
+    now = await traffic.database.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8") * 1000
+    day = 24 * 60 * 60 * 1000
+    deadlines = [message.headers["x-outbox-deadline"] for message in (year, two_months)]
+    assert [round((deadline - now) / day) for deadline in deadlines] == [365, 60]
+
+
 EXPIRED = {"expiration": "interval '1 s'", "send_after": "now() - interval '10 s'"}
 
 
@@ -122,3 +136,15 @@ async def test_an_expiration_goes_on_while_the_message_is_tried_again(traffic: T
     await traffic.database.execute("UPDATE outbox_table SET send_after = now()")
     await traffic.relaying()
     assert 0 < seconds_left(await full.get(message_id)) < 5000 - 0.7 * 3600
+
+
+async def test_an_infinite_expiration_never_expires(traffic: Traffic) -> None:
+    if await traffic.database.fetchval("SELECT current_setting('server_version_num')::integer") < 170000:
+        pytest.skip("before Postgres 17 no interval is infinite")
+    inbox = await traffic.inbox("#")
+    message_id = await traffic.insert(expiration="interval 'infinity'")
+    expired = await traffic.insert(expiration="interval '-infinity'")
+    await traffic.relaying(expired="park")
+    assert (await inbox.get(message_id)).expiration is None
+    # Not by its row, whose interval asyncpg cannot read.
+    await traffic.until_ids([expired], "parked_at IS NOT NULL")

@@ -179,6 +179,7 @@ async def test_the_backlog_is_measured(traffic: Traffic) -> None:
         Database(traffic.postgres_url),
         Queries(relay._table),
         Metrics(traffic.exchange_name),
+        lambda: 0,
     )
     await upkeep.run_once(traffic.database)
     assert traffic.metric("outbox_table_backlog") == 4

@@ -3,6 +3,7 @@
 import random
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
@@ -100,6 +101,16 @@ async def test_a_timer_of_a_key_holds_back_what_follows_it(traffic: Traffic) -> 
     assert await traffic.database.fetchval("SELECT clock_timestamp()") >= due
     await inbox.gets([following])
     assert inbox.ids == [timer, following]
+
+
+async def test_a_replaced_timer_no_longer_holds_back_what_was_emitted_after_it(traffic: Traffic) -> None:
+    inbox = await traffic.inbox("#")
+    await traffic.emit("a", ordering_key="k", timer_id="t", eta=timedelta(hours=1))
+    due = await traffic.emit("a", ordering_key="k")
+    replacement = await traffic.emit("a", ordering_key="k", timer_id="t", eta=timedelta(days=1), replace=True)
+    await traffic.relaying()
+    await inbox.gets([due])
+    await traffic.until_ids([replacement])
 
 
 async def test_an_empty_ordering_key_written_by_hand_is_a_key_like_any_other(traffic: Traffic) -> None:

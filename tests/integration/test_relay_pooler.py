@@ -1,15 +1,19 @@
 """A relay whose database is behind a pooler in transaction mode."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
 
 import aio_pika
 import asyncpg
 import pytest
 
 from outbox import Emitter, MessageRelay, OutboxMessage, schema
+from outbox_core.database import Database
 from tests.integration.pgbouncer import PgBouncer
 from tests.integration.relaying import Traffic, traffic_between
 
@@ -112,3 +116,77 @@ async def test_the_time_of_a_batch_is_bounded_in_whichever_session_it_gets_and_i
         assert await bounds(pooler) == ["0"] * SESSIONS
     of_batches = await traffic.database.fetch("SELECT DISTINCT bound FROM bounds")
     assert [row["bound"] for row in of_batches] == ["12s"]
+
+
+async def held(pooler: PgBouncer, stack: AsyncExitStack) -> int:
+    """Keep the session that the pooler gives next from other clients; returns its process id."""
+    client = await asyncpg.connect(pooler.url, statement_cache_size=0)
+    stack.push_async_callback(client.close)
+    await stack.enter_async_context(client.transaction())
+    return int(await client.fetchval("SELECT pg_backend_pid()"))
+
+
+@pytest.fixture
+def _same_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each connection name its statements from 1 on, as that of another process does."""
+    connect = asyncpg.connect
+
+    async def connect_anew(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr("asyncpg.connection._uid", 0)
+        return await connect(*args, **options)
+
+    monkeypatch.setattr("asyncpg.connect", connect_anew)
+
+
+@pytest.mark.usefixtures("_same_names")
+@pytest.mark.parametrize("is_recognised", [True, False], ids=["recognised", "unrecognised"])
+async def test_a_connection_never_runs_another_process_statement(
+    pooler: PgBouncer, is_recognised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_recognised:
+        # As a pooler that passes on the process id of the server's session.
+        monkeypatch.setattr("outbox_core.database._BACKEND", "true OR {pid} IS NULL")
+    clients = []
+    sessions = []
+    async with AsyncExitStack() as stack:
+        for number in range(2):
+            client = await Database(pooler.url).connect()
+            async with client.transaction():
+                sessions.append(await client.fetchval("SELECT pg_backend_pid()"))
+                assert await client.fetchval(f"SELECT {number}") == number
+            clients.append(client)
+            # The next one gets another session.
+            assert await held(pooler, stack) == sessions[-1]
+        assert len(set(sessions)) == 2
+    async with AsyncExitStack() as stack:
+        assert await held(pooler, stack) in sessions
+        for number, client in enumerate(clients):
+            with contextlib.suppress(asyncpg.InvalidSQLStatementNameError):
+                async with client.transaction():
+                    assert await client.fetchval(f"SELECT {number}") == number
+    for client in clients:
+        await client.close()
+
+
+async def test_rows_of_another_table_are_neither_published_nor_settled(
+    traffic: Traffic, caplog: pytest.LogCaptureFixture
+) -> None:
+    await schema.create(traffic.database, "other_table")
+    await traffic.database.execute("INSERT INTO other_table (routing_key, body) VALUES ('a', '1')")
+    kept = await traffic.emit("a", eta=timedelta(hours=1))
+    inbox = await traffic.inbox("#")
+    relay = traffic.relay(lanes=1)
+    # As a pooler would that gives the relay a session in which another one has prepared its claim.
+    queries, right = relay._queries, relay._queries.claim_first
+    queries.claim_first = right.replace('"outbox_table"', '"other_table"')
+    await traffic.start(relay)
+    with caplog.at_level(logging.WARNING):
+        await traffic.until(lambda: "rows of another table" in caplog.text, "the mistake to be noticed")
+    assert "nothing stays prepared" in caplog.text
+    assert "rows of another table" in str(relay.unready_reason())
+    queries.claim_first = right
+    sent = await traffic.emit("a")
+    await inbox.gets([sent])
+    assert inbox.ids == [sent]
+    await traffic.until_ids([kept])
+    assert await traffic.database.fetchval("SELECT count(*) FROM other_table") == 1

@@ -88,8 +88,8 @@ class Counting:
         self._connection = connection
         self.statuses: list[str] = []
 
-    def transaction(self) -> Any:
-        return self._connection.transaction()
+    def transaction(self, **options: Any) -> Any:
+        return self._connection.transaction(**options)
 
     async def execute(self, *arguments: Any) -> str:
         status: str = await self._connection.execute(*arguments)
@@ -116,11 +116,13 @@ async def test_a_row_that_somebody_has_locked_is_left_for_the_next_time(
     assert await Retention(sent=HOUR, parked=None).run_once(mixed, QUERIES) == 1
 
 
-async def test_a_purge_walks_the_index_and_not_the_table(database: asyncpg.Connection) -> None:
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_a_purge_walks_the_index_and_not_the_table(database: asyncpg.Connection, mode: str) -> None:
     await insert(database, "pending", 20_000)
     await insert(database, "sent", 1_000, sent_at="now() - interval '2 hours'")
     await insert(database, "parked", 1_000, parked_at="now() - interval '2 hours'")
     await database.execute("ANALYZE outbox_table")
+    await database.execute(f"SET plan_cache_mode = {mode}")
     for query, index in (
         (QUERIES.purge_sent, "outbox_table_sent_idx"),
         (QUERIES.purge_parked, "outbox_table_parked_idx"),
@@ -128,12 +130,13 @@ async def test_a_purge_walks_the_index_and_not_the_table(database: asyncpg.Conne
         plan = await database.fetch(f"EXPLAIN {query}", 3600.0, 100)
         text = "\n".join(row[0] for row in plan)
         assert index in text, text
+        assert "outbox_table_pkey" in text, text
         assert "Seq Scan" not in text, text
 
 
 def upkeep(database_url: str, **settings: Any) -> Upkeep:
     chosen = Settings(enable_metrics=False, **settings)
-    return Upkeep(chosen, Database(database_url), QUERIES, Metrics("outbox", exposed=False))
+    return Upkeep(chosen, Database(database_url), QUERIES, Metrics("outbox", exposed=False), lambda: 0)
 
 
 async def test_upkeep_applies_what_the_settings_say(mixed: asyncpg.Connection, postgres_url: str) -> None:

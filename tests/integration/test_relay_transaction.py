@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from outbox_relay.transaction import Transaction
+from outbox_relay.transaction import BEGIN, Transaction
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ async def test_the_end_of_one_begins_the_next_without_a_round_trip(connection: a
     assert not connection.is_in_transaction()
     await asyncio.sleep(0)  # asyncpg tells of a query in the loop's next turn
     assert sent == [
-        "BEGIN",
-        "INSERT INTO numbers VALUES (1); COMMIT; BEGIN",
+        BEGIN,
+        f"INSERT INTO numbers VALUES (1); COMMIT; {BEGIN}",
         "INSERT INTO numbers VALUES (2); COMMIT",
     ]
 

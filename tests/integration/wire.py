@@ -1,4 +1,4 @@
-"""A proxy in front of Postgres that counts round trips: each time the client speaks after the server has."""
+"""A proxy in front of a server that counts round trips: each time the client speaks after the server has."""
 
 import asyncio
 import contextlib
@@ -22,6 +22,7 @@ class _Proxy:
     host: str
     port: int
     trips: RoundTrips
+    delay_seconds: float
     links: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
 
     async def link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,6 +39,8 @@ class _Proxy:
             while data := await source.read(1 << 16):
                 self.trips.count += from_client and server_spoke_last
                 server_spoke_last = not from_client
+                if not from_client and self.delay_seconds:
+                    await asyncio.sleep(self.delay_seconds)
                 target.write(data)
                 await target.drain()
             target.close()
@@ -64,10 +67,13 @@ class _Proxy:
 
 
 @contextlib.asynccontextmanager
-async def counted(url: str) -> AsyncIterator[RoundTrips]:
-    """Put the proxy in front of `url`, on a thread of its own so that blocking drivers do not stop it."""
+async def counted(url: str, delay_seconds: float = 0) -> AsyncIterator[RoundTrips]:
+    """Put the proxy in front of `url`, on a thread of its own so that blocking drivers do not stop it.
+
+    Each answer is `delay_seconds` late.
+    """
     parts = urlsplit(url)
-    proxy = _Proxy(parts.hostname or "", parts.port or 5432, RoundTrips())
+    proxy = _Proxy(parts.hostname or "", parts.port or 5432, RoundTrips(), delay_seconds)
     ready: Future[tuple[int, asyncio.Event]] = Future()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=lambda: loop.run_until_complete(proxy.serve(ready)))

@@ -123,3 +123,14 @@ def test_a_delivery_of_another_channel_with_the_same_tag_is_not_settled() -> Non
     assert not acks.settle(1, object(), ACK)
     assert not settle(acks, 7)
     assert (acks.unsettled, acks.take()) == (1, [])
+
+
+def test_what_is_held_stays_with_the_broker_and_is_not_covered_by_acks() -> None:
+    acks = delivered(5)
+    assert acks.hold(3, delivery(3))
+    assert not acks.hold(3, delivery(3))
+    assert not settle(acks, 3)
+    for tag in (1, 2, 4, 5):
+        settle(acks, tag)
+    assert acks.take() == [Settlement(2, ACK, multiple=True), Settlement(4, ACK), Settlement(5, ACK)]
+    assert acks.unsettled == 1

@@ -51,9 +51,9 @@ def test_multiple_answers_for_all_up_to_the_tag_that_have_none() -> None:
     channel.nack(2)
     channel.ack(4, multiple=True)
     assert channel.complete == [0]
-    assert channel.batches[0].outcomes() == [CONFIRMED, NACKED, CONFIRMED]
+    assert channel.batches[0].outcomes == [CONFIRMED, NACKED, CONFIRMED]
     channel.nack(5, multiple=True)
-    assert channel.batches[1].outcomes() == [CONFIRMED, NACKED]
+    assert channel.batches[1].outcomes == [CONFIRMED, NACKED]
 
 
 def test_a_multiple_of_tag_0_answers_for_everything() -> None:
@@ -77,7 +77,7 @@ def test_a_returned_message_is_not_confirmed_by_its_confirm(multiple: bool) -> N
     for tag in [3] if multiple else [1, 2, 3]:
         channel.ack(tag, multiple=multiple)
 
-    assert channel.batches[0].outcomes() == [CONFIRMED, NO_ROUTE, CONFIRMED]
+    assert channel.batches[0].outcomes == [CONFIRMED, NO_ROUTE, CONFIRMED]
 
 
 def test_of_two_with_one_id_the_routing_key_says_which_came_back() -> None:
@@ -87,7 +87,7 @@ def test_of_two_with_one_id_the_routing_key_says_which_came_back() -> None:
     confirms.note_return("a", "nowhere", NO_ROUTE)
     confirms.answer(2, multiple=True, answer=CONFIRMED)
 
-    assert batch.outcomes() == [CONFIRMED, NO_ROUTE]
+    assert batch.outcomes == [CONFIRMED, NO_ROUTE]
 
 
 def test_where_nothing_says_which_came_back_both_did() -> None:
@@ -97,7 +97,7 @@ def test_where_nothing_says_which_came_back_both_did() -> None:
     confirms.note_return("a", "k", NO_ROUTE)
     confirms.answer(4, multiple=True, answer=CONFIRMED)
 
-    assert first.outcomes() == second.outcomes() == [NO_ROUTE, CONFIRMED]
+    assert first.outcomes == second.outcomes == [NO_ROUTE, CONFIRMED]
 
 
 def test_one_that_was_confirmed_before_cannot_be_the_one_that_came_back() -> None:
@@ -108,7 +108,7 @@ def test_one_that_was_confirmed_before_cannot_be_the_one_that_came_back() -> Non
     confirms.note_return("a", "k", NO_ROUTE)
     confirms.answer(2, multiple=False, answer=CONFIRMED)
 
-    assert batch.outcomes() == [CONFIRMED, NO_ROUTE]
+    assert batch.outcomes == [CONFIRMED, NO_ROUTE]
 
 
 answers = st.tuples(st.integers(0, 12), st.booleans(), st.sampled_from([CONFIRMED, NACKED]))
@@ -127,6 +127,6 @@ def test_any_sequence_of_answers_comes_to_the_same_as_noting_each_tag(
         for each in range(1, (tag or total) + 1) if multiple else [tag]:
             noted.setdefault(each, answer)
 
-    outcomes = [outcome for batch in channel.batches for outcome in batch.outcomes()]
+    outcomes = [outcome for batch in channel.batches for outcome in batch.outcomes]
     assert outcomes == [noted[tag] for tag in range(1, total + 1)]
     assert sorted(channel.complete) == list(range(len(sizes)))

@@ -10,7 +10,7 @@ QUERIES = Queries(TableName.parse('shop."My table"'))
 ALL = vars(QUERIES)
 
 
-@pytest.mark.parametrize("name", sorted(ALL))
+@pytest.mark.parametrize("name", sorted(ALL.keys() - {"partitions"}))
 def test_every_query_is_for_the_table_and_has_nothing_left_to_fill_in(name: str) -> None:
     sql = ALL[name]
     assert '"shop"."My table"' in sql
@@ -48,11 +48,12 @@ def test_nothing_on_the_way_of_a_message_counts_rows(name: str) -> None:
 
 
 def test_a_batch_ends_in_one_script_whose_last_word_is_the_commit() -> None:
-    script = QUERIES.conclusion([1, 22], [333])
+    script = QUERIES.conclusion([(7, 1), (8, 22), (7, 4)], [(7, 333)])
     assert re.sub(r"\s+", " ", script) == (
-        """DELETE FROM "shop"."My table" WHERE id = ANY ('{1,22}'::bigint[]); """
+        """DELETE FROM "shop"."My table" WHERE id = ANY ('{1,4}'::bigint[]) AND tableoid = '7'::oid; """
+        """DELETE FROM "shop"."My table" WHERE id = ANY ('{22}'::bigint[]) AND tableoid = '8'::oid; """
         """UPDATE "shop"."My table" SET sent_at = statement_timestamp(), last_error = NULL """
-        """WHERE id = ANY ('{333}'::bigint[]); COMMIT"""
+        """WHERE id = ANY ('{333}'::bigint[]) AND tableoid = '7'::oid; COMMIT"""
     )
 
 

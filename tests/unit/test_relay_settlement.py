@@ -4,6 +4,7 @@ from outbox_core.backoff import Backoff
 from outbox_core.publisher import CONFIRMED, NACKED, Outcome, Returned, Unencodable
 from outbox_relay.settlement import (
     BackOff,
+    Defer,
     Drop,
     Leave,
     Park,
@@ -75,15 +76,19 @@ def test_verdicts_are_sorted_by_what_has_to_be_done() -> None:
         Drop("expired"),
         Leave(),
         Sent(),
+        Defer(2.5, "waits"),
     ]
-    assert Settlement.of([1, 2, 3, 4, 5, 6], verdicts) == Settlement(
-        sent=[1, 6], dropped=[4], delayed=[(2, 1.5, "full")], parked=[(3, "bad")]
+    assert Settlement.of([(7, row_id) for row_id in range(1, 8)], verdicts) == Settlement(
+        sent=[(7, 1), (7, 6)],
+        dropped=[(7, 4)],
+        delayed=[(7, 2, 1.5, "full", 1), (7, 7, 2.5, "waits", 0)],
+        parked=[(7, 3, "bad")],
     )
 
 
 def test_every_row_needs_a_verdict() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        Settlement.of([1, 2], [Sent()])
+        Settlement.of([(7, 1), (7, 2)], [Sent()])
 
 
 def test_nothing_claimed_is_nothing_to_do() -> None:

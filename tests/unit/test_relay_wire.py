@@ -71,6 +71,12 @@ def test_no_content_type_is_json_and_any_other_stays() -> None:
         (0.0004, None, 0),
         (0.0016, None, 2),
         (-1.0, None, 0),
+        (4_294_967.295, None, 4_294_967_295),
+        (4_294_967.296, None, None),
+        (None, 315_360_000, None),
+        (float("inf"), None, None),
+        (float("inf"), 60, None),
+        (float("nan"), 60, None),
     ],
 )
 def test_an_expiration_is_what_remains_of_it_or_the_relays(
@@ -87,6 +93,7 @@ def test_an_expiration_is_what_remains_of_it_or_the_relays(
         (2.0, None, 1_700_000_002_100),
         (2.0, 60, 1_700_000_002_100),
         (-1.0, None, 1_699_999_999_100),
+        (None, 315_360_000, 2_015_360_000_100),
     ],
 )
 def test_the_moment_at_which_an_expiration_ends_goes_along(

@@ -1,0 +1,99 @@
+"""Routes: what a closed one sends, holds back, and what opens it."""
+
+import pytest
+
+from outbox_relay.routes import Routes
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def routes(clock: Clock) -> Routes:
+    return Routes(first_seconds=0.5, longest_seconds=60, clock=clock)
+
+
+def admitted(routes: Routes, *, first: bool = False) -> str | float:
+    return routes.admit("a", is_first_attempt=first)
+
+
+def test_an_open_route_sends_everything(routes: Routes) -> None:
+    assert admitted(routes) == admitted(routes, first=True) == "send"
+    assert not routes
+
+
+def test_a_route_that_does_not_confirm_holds_everything_back(routes: Routes) -> None:
+    assert routes.unconfirmed("a")
+    assert not routes.unconfirmed("a")
+    assert admitted(routes) == admitted(routes, first=True) == 0.5
+    assert routes.admit("b", is_first_attempt=True) == "send"
+
+
+def test_a_route_that_refuses_holds_back_all_but_first_attempts(routes: Routes) -> None:
+    assert routes.refused("a")
+    assert admitted(routes, first=True) == "send"
+    assert admitted(routes) == 0.5
+
+
+def test_probes_are_one_at_a_time_and_ever_rarer(routes: Routes, clock: Clock) -> None:
+    routes.refused("a")
+    probes = 0
+    for _ in range(3600 * 2):
+        clock.now += 0.5
+        probes += [admitted(routes) for _ in range(10)].count("probe")
+    # After 0.5, 2, 8, 32, 128, 512 and then every 900 seconds.
+    assert probes == 9
+
+
+def test_first_attempts_take_the_place_of_probes(routes: Routes, clock: Clock) -> None:
+    routes.refused("a")
+    for _ in range(1000):
+        clock.now += 0.4
+        assert admitted(routes, first=True) == "send"
+        assert admitted(routes) != "probe"
+    clock.now += 1
+    assert admitted(routes) == "probe"
+
+
+def test_a_probe_that_cannot_be_sent_now_stays_due(routes: Routes, clock: Clock) -> None:
+    routes.refused("a")
+    clock.now += 1
+    assert routes.admit("a", is_first_attempt=False, may_probe=False) == 1
+    assert admitted(routes) == "probe"
+
+
+def test_a_message_waits_as_long_again_as_its_route_has_been_closed(routes: Routes, clock: Clock) -> None:
+    routes.unconfirmed("a")
+    waits = []
+    for seconds in (0.4, 10, 20, 600):
+        clock.now = 1000 + seconds
+        waits += [wait for wait in (admitted(routes), admitted(routes)) if not isinstance(wait, str)][-1:]
+    assert waits == pytest.approx([0.5, 10, 20, 60])
+
+
+def test_a_confirm_opens_the_route(routes: Routes) -> None:
+    routes.refused("a")
+    routes.unconfirmed("b")
+    assert routes.confirmed(["c"]) == []
+    assert routes.confirmed(["a", "a"]) == ["a"]
+    assert admitted(routes) == "send"
+    assert routes.is_closed("b")
+    assert len(routes) == 1
+
+
+def test_the_memory_of_closed_routes_is_bounded(routes: Routes) -> None:
+    for number in range(10_001):
+        routes.refused(f"order.{number}")
+    assert len(routes) == 10_000
+    assert not routes.is_closed("order.0")
+    assert routes.is_closed("order.10000")
