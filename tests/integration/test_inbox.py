@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -10,19 +12,19 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from outbox import Emitter, Listener, listen, schema
 from outbox_core.database import AuthenticationError, Database, UnreachableError
-from outbox_worker import inbox
+from outbox_worker import asyncpg_transactions, inbox
 from outbox_worker.connections import Connections
+from outbox_worker.errors import TransactionAbortedError, TransactionEndedError
 from outbox_worker.inbox import Inbox
 from outbox_worker.transactions import (
     DatabaseAwayError,
     Entry,
     MessageBusyError,
-    TransactionEndedError,
     Transactions,
     transactions_of,
 )
@@ -90,6 +92,27 @@ async def door(
         stack.push_async_callback(transactions.aclose)
         async with asyncio.timeout(DEADLINE_SECONDS):
             yield Door(transactions, way.endswith("session"))
+
+
+async def test_a_frozen_server_does_not_keep_a_failed_attempt(
+    postgres_url: str, database: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncpg_transactions, "END_SECONDS", 1.0)
+    transactions = transactions_of(db_engine_url=postgres_url, size=2)
+    pid = 0
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with pytest.raises((TimeoutError, DatabaseAwayError)):
+                async with transactions.begin(QUEUE, "1", session=False) as entry:
+                    pid = await entry.connection.fetchval("SELECT pg_backend_pid()")
+                    os.kill(pid, signal.SIGSTOP)
+                    # asyncpg asks the server to cancel it, and waits for that before the next statement.
+                    async with asyncio.timeout(0.5):
+                        await entry.connection.execute("SELECT 1")
+            assert not await transactions.was_handled(QUEUE, "1")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        await transactions.aclose()
 
 
 async def noted(database: asyncpg.Connection) -> list[tuple[str, str]]:
@@ -347,7 +370,7 @@ async def mute_after_commit(url: str) -> AsyncIterator[str]:
         async def there() -> None:
             nonlocal has_failed, is_mute
             while data := await reader.read(1 << 16):
-                is_mute = b"COMMIT" in data and not has_failed
+                is_mute = b"COMMIT" in data.replace(b"READ COMMITTED", b"") and not has_failed
                 has_failed |= is_mute
                 server_writer.write(data)
 
@@ -428,7 +451,7 @@ async def test_connections_that_were_lost_while_idle_are_replaced(
 async def test_a_listener_that_swallows_a_failed_statement_does_not_pass_for_done(
     door: Door, database: asyncpg.Connection
 ) -> None:
-    with pytest.raises(TransactionEndedError, match="savepoint"):
+    with pytest.raises(TransactionAbortedError, match="savepoint"):
         async with door.begin("a") as entry:
             await execute(entry, "INSERT INTO mail VALUES ('hello')")
             with pytest.raises(Exception, match="no_such_table"):
@@ -438,14 +461,114 @@ async def test_a_listener_that_swallows_a_failed_statement_does_not_pass_for_don
         assert not entry.is_duplicate
 
 
-@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK"])
-async def test_a_listener_that_ends_its_transaction_itself_is_told(door: Door, statement: str) -> None:
+async def end_transaction(entry: Entry, statements: str) -> None:
+    """End the transaction as a listener might: by SQL, or by the methods of a session."""
+    for statement in statements.split("; "):
+        if entry.connection is None and statement in ("COMMIT", "ROLLBACK"):
+            await getattr(entry.session, statement.lower())()
+        elif entry.connection is None and statement == "BEGIN":
+            pass  # a session begins by itself
+        else:
+            await execute(entry, statement)
+
+
+ANOTHER = "; BEGIN; SAVEPOINT outbox_note"
+"""Another transaction that resembles one of the worker's."""
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "COMMIT",
+        "COMMIT AND CHAIN",
+        f"COMMIT{ANOTHER}",
+        "ROLLBACK",
+        "ROLLBACK AND CHAIN",
+        f"ROLLBACK{ANOTHER}",
+    ],
+)
+async def test_a_listener_that_ends_its_transaction_and_returns_fails(
+    door: Door, database: asyncpg.Connection, statements: str
+) -> None:
     with pytest.raises(TransactionEndedError, match="leave (COMMIT|commit) and"):
         async with door.begin("a") as entry:
-            if entry.connection is not None:
-                await entry.connection.execute(statement)
-            else:
-                await getattr(entry.session, statement.lower())()
+            await end_transaction(entry, statements)
+            if statements.endswith(("CHAIN", ANOTHER)):
+                await execute(entry, "INSERT INTO mail VALUES ('without its note')")
+    assert await mails(database) == []
+
+
+@pytest.mark.parametrize(
+    "statements",
+    ["COMMIT", "COMMIT AND CHAIN", f"COMMIT{ANOTHER}", "COMMIT; BEGIN; SELECT FROM no_such_table"],
+)
+async def test_a_listener_that_commits_and_then_raises_has_ended_its_transaction(
+    door: Door, database: asyncpg.Connection, statements: str
+) -> None:
+    with pytest.raises(TransactionEndedError, match="leave (COMMIT|commit) and") as caught:
+        async with door.begin("a") as entry:
+            with contextlib.suppress(asyncpg.UndefinedTableError, ProgrammingError):
+                await end_transaction(entry, statements)
+            raise ListenerFailedError
+    assert isinstance(caught.value.__cause__, ListenerFailedError)
+    await door.transactions.forget(QUEUE, "a")
+    async with door.begin("a") as entry:
+        assert not entry.is_duplicate
+
+
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "unnoticed"])
+async def test_a_listener_that_commits_and_loses_its_connection_has_ended_its_transaction(
+    door: Door, database: asyncpg.Connection, is_noticed: bool
+) -> None:
+    with pytest.raises(TransactionEndedError):
+        async with door.begin("a") as entry:
+            await end_transaction(entry, "COMMIT")
+            await terminate_others(database)
+            if is_noticed:
+                await execute(entry, "INSERT INTO mail VALUES ('hello')")
+            raise ListenerFailedError
+    await door.transactions.forget(QUEUE, "a")
+    async with door.begin("a") as entry:
+        assert not entry.is_duplicate
+
+
+async def test_what_another_worker_commits_after_a_loss_is_not_taken_for_the_listeners_commit(
+    door: Door, database: asyncpg.Connection
+) -> None:
+    with pytest.raises(DatabaseAwayError):
+        async with door.begin("a") as entry:
+            await terminate_others(database)
+            await database.execute("INSERT INTO outbox_inbox VALUES ($1, 'a')", QUEUE)
+            await execute(entry, "INSERT INTO mail VALUES ('hello')")
+    assert await noted(database) == [(QUEUE, "a")]
+
+
+async def test_a_listener_that_fails_and_loses_its_connection_fails_with_its_own_error(
+    door: Door, database: asyncpg.Connection
+) -> None:
+    with pytest.raises(ListenerFailedError):
+        async with door.begin("a"):
+            await terminate_others(database)
+            raise ListenerFailedError
+    assert await noted(database) == []
+
+
+@pytest.mark.parametrize(
+    "statements",
+    ["ROLLBACK", "ROLLBACK AND CHAIN", f"ROLLBACK{ANOTHER}", "SELECT FROM no_such_table"],
+)
+async def test_a_listener_that_rolls_back_and_raises_fails_with_its_own_error(
+    door: Door, database: asyncpg.Connection, statements: str
+) -> None:
+    with pytest.raises(ListenerFailedError):
+        async with door.begin("a") as entry:
+            await execute(entry, "INSERT INTO mail VALUES ('undone')")
+            with contextlib.suppress(asyncpg.UndefinedTableError, ProgrammingError):
+                await end_transaction(entry, statements)
+            raise ListenerFailedError
+    assert (await noted(database), await mails(database)) == ([], [])
+    async with door.begin("a") as entry:
+        assert not entry.is_duplicate
 
 
 async def test_an_error_that_only_the_commit_finds_is_the_listeners(
@@ -457,6 +580,47 @@ async def test_an_error_that_only_the_commit_finds_is_the_listeners(
     assert await noted(database) == []
     async with door.begin("a") as entry:
         assert not entry.is_duplicate
+
+
+async def make_serializable(database: asyncpg.Connection) -> None:
+    name = await database.fetchval("SELECT current_database()")
+    await database.execute(f"ALTER DATABASE {name} SET default_transaction_isolation TO serializable")
+
+
+async def test_a_serialization_failure_at_commit_is_transient(
+    door: Door, database: asyncpg.Connection
+) -> None:
+    await make_serializable(database)
+    with pytest.raises(DatabaseAwayError, match="could not serialize") as caught:
+        async with door.begin("a") as last:
+            await execute(last, "SELECT count(*) FROM mail")
+            async with door.begin("b") as first:
+                await execute(first, "SELECT count(*) FROM mail")
+                await execute(last, "INSERT INTO mail VALUES ('last')")
+                await execute(first, "INSERT INTO mail VALUES ('first')")
+    assert caught.value.has_run
+    assert (await noted(database), await mails(database)) == ([(QUEUE, "b")], ["first"])
+    async with door.begin("a") as entry:
+        assert not entry.is_duplicate
+
+
+async def test_only_the_transaction_of_a_listener_has_the_isolation_level_of_the_database(
+    door: Door, database: asyncpg.Connection
+) -> None:
+    await make_serializable(database)
+    await database.execute(
+        "CREATE TABLE seen (level text); CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN INSERT INTO seen VALUES (current_setting('transaction_isolation')); RETURN NULL; END $$; "
+        "CREATE TRIGGER see AFTER INSERT OR DELETE ON outbox_inbox EXECUTE FUNCTION see()"
+    )
+    await door.transactions.note_handled(QUEUE, "a")
+    await door.transactions.forget(QUEUE, "a")
+    await door.transactions.purge(0, 1)
+    async with door.begin("b"):
+        pass
+    assert await door.transactions.check() == []
+    levels = [row["level"] for row in await database.fetch("SELECT level FROM seen")]
+    assert levels == ["read committed", "read committed", "read committed", "serializable"]
 
 
 async def test_a_listener_may_open_savepoints(door: Door, database: asyncpg.Connection) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from outbox import Listener, get_tracking_ids, listen, wire
 from outbox.arguments import Delivery
+from outbox_cli.local import Services
+from tests.integration.test_worker_resilience import cut
 from tests.integration.working import Calls, Workshop, workshop_at
 
 
@@ -190,6 +192,112 @@ async def test_a_thread_that_never_returns_is_left_behind_and_its_message_retrie
     finally:
         end.set()
     assert workshop.metric("outbox_handler_timeouts_total", hangs.queue) == 1
+
+
+async def test_messages_behind_hung_threads_are_called_and_not_timed_out_unheard(workshop: Workshop) -> None:
+    bodies: list[int] = []
+    end = threading.Event()
+
+    @listen("a", queue=workshop.queue(), retry_delays=())
+    def hangs_at_first(body: int) -> None:
+        bodies.append(body)
+        if body < 2:
+            end.wait(timeout=60)
+
+    try:
+        running = await workshop.working(hangs_at_first, handler_timeout=0.3, prefetch_count=2)
+        for number in range(10):
+            await workshop.publish("a", number)
+        await workshop.until(lambda: len(bodies) == 10, lambda: f"all to be called: {bodies}")
+        await workshop.until_empty(hangs_at_first.queue)
+        letters = [await workshop.dead_letter(hangs_at_first.queue) for _ in range(2)]
+        assert {letter.body for letter in letters} == {b"0", b"1"}
+        assert "2 calls that timed out still run" in (running.worker.unready_reason() or "")
+    finally:
+        end.set()
+    await workshop.until_ready(running)
+    assert await workshop.depth(f"{hangs_at_first.queue}.dlq") == 0
+
+
+async def test_with_too_many_hung_threads_messages_wait_in_their_queue(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox_worker.worker._MOST_ABANDONED", 2)
+    bodies: list[int] = []
+    end = threading.Event()
+
+    @listen("a", queue=workshop.queue(), retry_delays=())
+    def hangs(body: int) -> None:
+        bodies.append(body)
+        end.wait(timeout=60)
+
+    try:
+        running = await workshop.working(hangs, handler_timeout=0.3, prefetch_count=2)
+        for number in range(6):
+            await workshop.publish("a", number)
+        await workshop.until_unconsumed(hangs.queue)
+        await workshop.until_depth(hangs.queue, 4)
+        assert len(bodies) == 2
+        assert "2 calls that timed out still run" in (running.worker.unready_reason() or "")
+    finally:
+        end.set()
+    await workshop.until(lambda: len(bodies) == 6, lambda: f"the others to be called: {bodies}")
+    await workshop.until_empty(hangs.queue)
+    await workshop.until_ready(running)
+    assert sorted(bodies) == list(range(6))
+    assert await workshop.depth(f"{hangs.queue}.dlq") == 2
+
+
+async def test_a_worker_with_too_many_hung_threads_leaves_its_messages_to_another(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox_worker.worker._MOST_ABANDONED", 1)
+    bodies: list[int] = []
+    end = threading.Event()
+
+    @listen("a", queue=workshop.queue(), ordered=True, retry_delays=())
+    def hangs_once(body: int) -> None:
+        bodies.append(body)
+        if len(bodies) == 1:
+            end.wait(timeout=60)
+
+    try:
+        running = await workshop.working(hangs_once, handler_timeout=0.3, prefetch_count=1)
+        for number in range(3):
+            await workshop.publish("a", number)
+        await workshop.until_unconsumed(hangs_once.queue)
+        await workshop.working(hangs_once)
+        await workshop.until(lambda: bodies == [0, 1, 2], lambda: f"all to be called: {bodies}")
+        await running.stop()
+    finally:
+        end.set()
+    assert await workshop.depth(f"{hangs_once.queue}.dlq") == 1
+
+
+async def test_the_time_in_which_a_call_waits_for_a_thread_does_not_count(
+    workshop: Workshop, services: Services
+) -> None:
+    bodies: list[int] = []
+    end = threading.Event()
+
+    @listen("a", queue=workshop.queue(), retry_delays=())
+    def hangs_once(body: int) -> None:
+        bodies.append(body)
+        if len(bodies) == 1:
+            end.wait(timeout=60)
+
+    try:
+        await workshop.working(hangs_once, handler_timeout=8, prefetch_count=1)
+        await workshop.publish("a", 1)
+        await workshop.until(lambda: bodies == [1], "the first call")
+        # Delivered again, it waits for the thread until the first call has timed out.
+        await cut(services, workshop, "consuming")
+        await workshop.until_empty(hangs_once.queue)
+    finally:
+        end.set()
+    assert bodies == [1, 1]
+    assert workshop.metric("outbox_handler_timeouts_total", hangs_once.queue) == 1
+    assert await workshop.depth(f"{hangs_once.queue}.dlq") == 0
 
 
 async def test_a_listener_that_finishes_in_spite_of_its_timeout_has_succeeded(workshop: Workshop) -> None:

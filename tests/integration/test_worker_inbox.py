@@ -96,6 +96,35 @@ async def test_a_failed_attempt_leaves_nothing_behind_and_is_retried(
     assert await noted(database) == ["one"]
 
 
+@pytest.mark.parametrize("raises", [True, False], ids=["raises", "returns"])
+async def test_a_listener_that_commits_by_itself_is_dead_lettered_and_can_be_redriven(
+    workshop: Workshop, database: asyncpg.Connection, postgres_url: str, raises: bool
+) -> None:
+    calls = Calls()
+
+    @listen("a", queue=workshop.queue(), exactly_once=True, retry_delays=(0.01,))
+    async def handler(body: int, connection: asyncpg.Connection) -> None:
+        calls.note(body)
+        if len(calls) == 1:
+            await connection.execute("COMMIT")
+            if raises:
+                raise ValueError("half done")
+        await connection.execute("INSERT INTO effect VALUES ($1)", body)
+
+    await workshop.working(handler, **with_inbox(postgres_url))
+    await workshop.publish("a", 1, message_id="one")
+    letter = await workshop.dead_letter(handler.queue)
+    assert letter.headers[wire.ERROR_TYPE] == "outbox_worker.errors.TransactionEndedError"
+    assert letter.headers[wire.ATTEMPTS] == 1
+    assert ("half done" in str(letter.headers[wire.TRACEBACK])) is raises
+    assert await noted(database) == []
+    await database.execute("TRUNCATE effect")
+    await workshop.publish("a", 1, message_id="one")
+    await workshop.until_called(calls, 2)
+    await workshop.until_empty(handler.queue)
+    assert (await noted(database), await effects(database)) == (["one"], [1])
+
+
 async def test_a_session_of_a_given_engine(
     workshop: Workshop, database: asyncpg.Connection, postgres_url: str
 ) -> None:
@@ -119,6 +148,35 @@ async def test_a_session_of_a_given_engine(
     async with engine.connect() as connection:
         assert (await connection.exec_driver_sql("SELECT 1")).scalar() == 1
     await engine.dispose()
+
+
+async def test_a_serialization_failure_at_commit_spends_no_attempt(
+    workshop: Workshop, database: asyncpg.Connection, postgres_url: str
+) -> None:
+    name = await database.fetchval("SELECT current_database()")
+    await database.execute(f"ALTER DATABASE {name} SET default_transaction_isolation TO serializable")
+    calls = Calls()
+    have_read, have_written = asyncio.Barrier(2), asyncio.Barrier(2)
+
+    @listen("a", queue=workshop.queue(), exactly_once=True, retry_delays=())
+    async def handler(body: int, connection: asyncpg.Connection, attempt_count: int) -> None:
+        calls.note(body, attempt_count)
+        is_first_run = len(calls) <= 2
+        await connection.fetchval("SELECT count(*) FROM effect")
+        if is_first_run:
+            await have_read.wait()
+        await connection.execute("INSERT INTO effect VALUES ($1)", body)
+        if is_first_run:
+            await have_written.wait()
+
+    await workshop.working(handler, **with_inbox(postgres_url))
+    for number in (1, 2):
+        await workshop.publish("a", number)
+    await workshop.until_called(calls, 3)
+    await workshop.until_empty(handler.queue)
+    assert await effects(database) == [1, 2]
+    assert calls.attempts == [1, 1, 1]
+    assert await workshop.depth(f"{handler.queue}.dlq") == 0
 
 
 @pytest.mark.parametrize("is_async", [True, False])

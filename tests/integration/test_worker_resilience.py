@@ -9,10 +9,10 @@ from urllib.parse import quote, urlsplit
 import aio_pika
 import pytest
 
-from outbox import Listener, NoRetry, listen, wire
-from outbox_cli.local import Services
+from outbox import Listener, listen, wire
+from outbox_cli.local import Services, start
 from outbox_core.batch_consumer import BatchConsumer
-from tests.integration.administrator import management
+from tests.integration.administrator import management, suspended_queue
 from tests.integration.working import Calls, Workshop, workshop_at
 
 
@@ -203,28 +203,84 @@ async def test_a_retry_that_the_tier_refuses_is_held_and_readiness_says_so(works
     assert calls.attempts == [1, 2]
 
 
+@pytest.fixture(scope="module")
+def private() -> Iterator[Services]:
+    """A broker whose queues the tests of this module may suspend."""
+    with start(environment={}) as services:
+        yield services
+
+
+@pytest.fixture
+async def private_workshop(private: Services) -> AsyncIterator[Workshop]:
+    async with workshop_at(private.rabbitmq.url) as workshop:
+        yield workshop
+
+
+@pytest.mark.parametrize("kind", ["retry", "dead letter"])
+async def test_an_unconfirmed_retry_or_dead_letter_is_awaited_and_not_sent_again(
+    private_workshop: Workshop, private: Services, kind: str
+) -> None:
+    workshop = private_workshop
+    calls, others = Calls(), Calls()
+    is_retry = kind == "retry"
+
+    @listen("a", queue=workshop.queue(), retry_delays=(0.05,) if is_retry else ())
+    async def fails_once(body: int, attempt_count: int) -> None:
+        calls.note(body, attempt_count)
+        if body == 1 and attempt_count == 1:
+            raise ValueError("again")
+
+    @listen("b", queue=workshop.queue("other"), retry_delays=(0.1,))
+    async def other(body: int, attempt_count: int) -> None:
+        others.note(body, attempt_count)
+        if attempt_count == 1:
+            raise ValueError("again")
+
+    running = await workshop.working(fails_once, other, publish_timeout=0.2)
+    target = f"{workshop.exchange_name}.delay_50ms" if is_retry else f"{fails_once.queue}.dlq"
+    async with suspended_queue(private, workshop.rabbitmq_url, target):
+        await workshop.publish("a", 1)
+        await workshop.until(
+            lambda: "has not confirmed" in (running.worker.unready_reason() or ""),
+            lambda: f"the worker to say so: {running.worker.unready_reason()}",
+        )
+        # Neither other messages of the listener nor other listeners wait for it.
+        for number in range(2, 30):
+            await workshop.publish("a", number)
+            await workshop.publish("b", number)
+        await workshop.until_called(calls, 29)
+        await workshop.until_called(others, 56)
+        assert calls.bodies.count(1) == 1
+    await workshop.until_ready(running)
+    if is_retry:
+        await workshop.until_called(calls, 30)
+    await workshop.until_empty(fails_once.queue)
+    # Copies would have been in the tier or the dead-letter queue together with it.
+    await workshop.publish("b", 0)
+    await workshop.until_called(others, 58)
+    assert sorted(calls.bodies) == [*([1] if is_retry else []), *range(1, 30)]
+    assert await workshop.depth(f"{fails_once.queue}.dlq") == (0 if is_retry else 1)
+
+
 async def test_a_message_that_kills_its_consumers_ends_in_the_dead_letter_queue(
     workshop: Workshop,
 ) -> None:
-    """The delivery limit, reached by a message that is given back again and again."""
+    """The delivery limit, reached by consumers that end without an answer."""
     calls = Calls()
 
-    class Broken(Exception):
-        pass
-
-    class BrokenPolicy(NoRetry):
-        def next_delay(self, attempt: int, error: BaseException, pick: Any = None) -> None:
-            raise Broken("a mistake in the application's policy")
-
-    @listen("a", queue=workshop.queue(), retry_delays=BrokenPolicy())
-    async def fails(body: Any) -> None:
+    @listen("a", queue=workshop.queue())
+    async def handler(body: Any) -> None:
         calls.note(body)
-        raise ValueError(body)
 
-    running = await workshop.working(fails)
+    await (await workshop.working(handler)).stop()
     await workshop.publish("a", 1)
-    letter = await workshop.dead_letter(fails.queue)
+    deliveries = 0
+    while await workshop.depth(f"{handler.queue}.dlq") == 0:
+        async with await aio_pika.connect(workshop.rabbitmq_url) as connection:
+            queue = await (await connection.channel()).get_queue(handler.queue, ensure=False)
+            deliveries += await queue.get(fail=False) is not None
+    letter = await workshop.dead_letter(handler.queue)
     assert letter.headers["x-first-death-reason"] == "delivery_limit"
     assert wire.ERROR not in letter.headers
-    assert len(calls) == 21
-    await workshop.until_ready(running)
+    assert deliveries == 21
+    assert len(calls) == 0

@@ -59,7 +59,12 @@ KEY = ObservedIndex("outbox_inbox_pkey", "UNIQUE btree (queue, message_id)", usa
     ("observed", "named"),
     [
         (ObservedTable((QUEUE, MESSAGE_ID, HANDLED_AT), (KEY,), ()), []),
-        (ObservedTable((column("mine"), QUEUE, MESSAGE_ID, HANDLED_AT), (KEY,), ()), []),
+        (ObservedTable((column("mine", filled=True), QUEUE, MESSAGE_ID, HANDLED_AT), (KEY,), ()), []),
+        (
+            ObservedTable((column("mine"), QUEUE, MESSAGE_ID, HANDLED_AT), (KEY,), ()),
+            ['ALTER COLUMN "mine" DROP NOT NULL'],
+        ),
+        (ObservedTable((QUEUE, MESSAGE_ID, HANDLED_AT), (), (), kind="v"), ["it is not a table"]),
         (ObservedTable((column("queue", "character varying"), MESSAGE_ID, HANDLED_AT), (KEY,), ()), []),
         (None, ["it does not exist; run outbox_worker.inbox.create_sql()"]),
         (ObservedTable((QUEUE, HANDLED_AT), (KEY,), ()), ["column message_id is missing"]),

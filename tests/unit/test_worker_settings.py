@@ -18,6 +18,9 @@ GOOD: list[tuple[str, str, Any]] = [
     ("provisioned", "yes", True),
     ("handler_timeout", "5", 5),
     ("handler_timeout", "none", None),
+    ("consumer_timeout", "600", 600),
+    ("consumer_timeout", "none", None),
+    ("delivery_limit", "5", 5),
     ("shutdown_timeout", "0", 0),
     ("publish_timeout", "2.5", 2.5),
     ("dlq_interval", "5", 5),
@@ -34,6 +37,17 @@ def test_a_variable_becomes_its_field(name: str, text: str, value: Any) -> None:
     assert getattr(settings, name) == value
     others = [field.name for field in fields(Settings) if field.name != name]
     assert [getattr(settings, other) for other in others] == [getattr(Settings(), other) for other in others]
+
+
+@pytest.mark.parametrize(
+    ("handler_timeout", "consumer_timeout", "is_in_time"),
+    [(1500, 1800, True), (1800, 1800, False), (None, 1800, False), (None, None, True), (9000, None, True)],
+)
+def test_a_call_should_end_before_the_broker_closes_its_channel(
+    handler_timeout: float | None, consumer_timeout: float | None, is_in_time: bool
+) -> None:
+    settings = Settings(handler_timeout=handler_timeout, consumer_timeout=consumer_timeout)
+    assert settings.calls_end_in_time is is_in_time
 
 
 def test_every_field_can_be_given_by_its_variable() -> None:

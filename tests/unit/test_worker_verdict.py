@@ -5,7 +5,13 @@ import pytest
 
 from outbox import Constant, Delays, NoRetry, Reject, Retry, RetryPolicy
 from outbox.arguments import BodyError
-from outbox_worker import ExpiredError, HandlerTimeoutError, MessageIdMissingError
+from outbox_worker import (
+    ExpiredError,
+    HandlerTimeoutError,
+    MessageIdMissingError,
+    TransactionAbortedError,
+    TransactionEndedError,
+)
 from outbox_worker.verdict import DeadLetter, TryAgain, is_rejection, verdict
 
 LADDER = Delays((1, 10, 60))
@@ -23,6 +29,8 @@ CASES: list[tuple[RetryPolicy, int, BaseException, int | None, Any]] = [
     (LADDER, 1, BodyError(), None, "no retry can help"),
     (LADDER, 1, ExpiredError(), None, "no retry can help"),
     (LADDER, 1, MessageIdMissingError(), None, "no retry can help"),
+    (LADDER, 1, TransactionEndedError(), None, "no retry can help"),
+    (LADDER, 1, TransactionAbortedError(), None, 1),
     (NoRetry(), 1, ValueError(), None, "attempt 1 was the last"),
     (ONLY, 1, ConnectionError(), None, 5),
     (ONLY, 1, ValueError(), None, "ValueError is not retried"),
@@ -46,9 +54,25 @@ def test_what_follows_from_a_failure(
         assert judged == TryAgain(timedelta(seconds=expected))
 
 
+class Invented(Delays):
+    def next_delay(self, attempt: int, error: BaseException, pick: Any = None) -> timedelta:
+        return timedelta(seconds=2)
+
+
+def test_a_delay_that_is_no_tier_is_an_error_of_the_policy() -> None:
+    with pytest.raises(ValueError, match="Invented.next_delay.. returned .*, which is none of its tiers"):
+        verdict(Invented((1, 3)), 1, ValueError(), deadline_ms=None, now_ms=0)
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
-    [(Reject(), True), (BodyError(), True), (ExpiredError(), True), (ValueError(), False)],
+    [
+        (Reject(), True),
+        (BodyError(), True),
+        (ExpiredError(), True),
+        (TransactionEndedError(), False),
+        (ValueError(), False),
+    ],
 )
 def test_a_rejection_is_about_the_message_itself(error: BaseException, expected: bool) -> None:
     assert is_rejection(error) is expected

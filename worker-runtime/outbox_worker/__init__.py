@@ -12,6 +12,8 @@ from outbox_worker.errors import (
     HandlerTimeoutError,
     MessageIdMissingError,
     NotAwaitedError,
+    TransactionAbortedError,
+    TransactionEndedError,
     WorkerError,
 )
 from outbox_worker.hooks import Handled
@@ -29,6 +31,8 @@ __all__ = [
     "NotAwaitedError",
     "SettingError",
     "Settings",
+    "TransactionAbortedError",
+    "TransactionEndedError",
     "Worker",
     "WorkerError",
 ]

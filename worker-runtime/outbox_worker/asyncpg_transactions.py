@@ -1,31 +1,39 @@
 """Transactions through asyncpg, on connections of our own.
 
-We send BEGIN and COMMIT ourselves: BEGIN in one round trip with the note, COMMIT to hear whether it was one.
-For that we rely on one thing beyond asyncpg's API, which `test_a_listener_may_open_savepoints` pins: while a
-connection's `_top_xact` is a transaction, `connection.transaction()` is a savepoint within it.
+We send BEGIN and COMMIT ourselves: BEGIN in one round trip with the note, and COMMIT in one with the check
+that the transaction is still the one we began. A savepoint marks it: it ends with the transaction, is unknown
+in any that the listener began instead (COMMIT AND CHAIN), and can be asked for after a statement has failed.
+Its name is one that no listener knows.
+
+We rely on one thing beyond asyncpg's API, which `test_a_listener_may_open_savepoints` pins: while the
+connection has a `_top_xact`, `connection.transaction()` is a savepoint within it.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
+
 from outbox.listener import Listener
 from outbox_core.database import Database, is_lost
 from outbox_worker.connections import Connections, idle_limit
+from outbox_worker.errors import TransactionAbortedError, TransactionEndedError
 from outbox_worker.inbox import Inbox
 from outbox_worker.transactions import (
     END_SECONDS,
     ERRORS,
     NOTE_SECONDS,
     OPEN_SECONDS,
+    DatabaseAwayError,
     Entry,
     MessageBusyError,
-    TransactionEndedError,
     away,
     causes,
 )
@@ -34,6 +42,13 @@ if TYPE_CHECKING:
     from outbox_worker.sqlalchemy_transactions import SqlAlchemyTransactions
 
 _DUPLICATE = Entry(is_duplicate=True)
+_SAVEPOINT = f"outbox_{secrets.token_hex(8)}"
+_BEGIN = f"BEGIN; SAVEPOINT {_SAVEPOINT}"
+_COMMIT = f"RELEASE SAVEPOINT {_SAVEPOINT}; COMMIT"
+_ROLL_BACK = f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}; ROLLBACK"
+_READ_COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+_ENDED = (asyncpg.InvalidSavepointSpecificationError, asyncpg.NoActiveSQLTransactionError)
+"""There is no such savepoint: the transaction that we began is over."""
 
 
 class AsyncpgTransactions:
@@ -51,15 +66,19 @@ class AsyncpgTransactions:
     ) -> AbstractAsyncContextManager[Entry]:
         if session:
             return self._sessions.begin(queue, message_id, session=True)
-        opening = "; ".join(["BEGIN", *self._limits(), self._inbox.note_text(queue, message_id)])
+        opening = "; ".join([_BEGIN, *self._limits(), self._inbox.note_text(queue, message_id)])
         busy = MessageBusyError(queue, message_id)
-        return _Transaction(self._database, self._connections, opening, busy)
+        is_noted = partial(self.was_handled, queue, message_id)
+        return _Transaction(self._database, self._connections, opening, is_noted, busy)
 
     async def was_handled(self, queue: str, message_id: str) -> bool:
         return await self._send(self._inbox.find_text(queue, message_id)) != "SELECT 0"
 
     async def note_handled(self, queue: str, message_id: str) -> None:
         await self._send(self._inbox.note_text(queue, message_id))
+
+    async def forget(self, queue: str, message_id: str) -> None:
+        await self._send(self._inbox.forget_text(queue, message_id))
 
     def problems(self, listeners: Iterable[Listener[..., Any]]) -> list[str]:
         if find_spec("sqlalchemy") is not None:
@@ -113,7 +132,8 @@ class AsyncpgTransactions:
         except ERRORS as error:
             raise away(self._database, error) from error
         try:
-            status: str = await connection.execute(sql, timeout=OPEN_SECONDS)
+            # One text is one transaction, of which SET TRANSACTION has to be the first statement.
+            status: str = await connection.execute(f"{_READ_COMMITTED}; {sql}", timeout=OPEN_SECONDS)
         except ERRORS as error:
             self._connections.drop(connection)
             raise away(self._database, error) from error
@@ -129,7 +149,8 @@ class AsyncpgTransactions:
         try:
             connection = await self._connections.take()
             try:
-                async with asyncio.timeout(OPEN_SECONDS), connection.transaction():
+                transaction = connection.transaction(isolation="read_committed")
+                async with asyncio.timeout(OPEN_SECONDS), transaction:
                     yield connection
             finally:
                 self._connections.give_back(connection)
@@ -143,12 +164,19 @@ class _Transaction:
     """One transaction, from BEGIN to COMMIT or ROLLBACK."""
 
     def __init__(
-        self, database: Database, connections: Connections, opening: str, busy: MessageBusyError
+        self,
+        database: Database,
+        connections: Connections,
+        opening: str,
+        is_noted: Callable[[], Awaitable[bool]],
+        busy: MessageBusyError,
     ) -> None:
-        """`opening` begins it with the note, and `busy` is raised where somebody else has the message."""
+        """`opening` begins it with the note, `is_noted` looks for one on another connection, and `busy` is
+        raised if another worker has the message."""
         self._database = database
         self._connections = connections
         self._opening = opening
+        self._is_noted = is_noted
         self._busy = busy
         self._connection: Any = None
 
@@ -192,40 +220,64 @@ class _Transaction:
         if connection is None:  # a duplicate
             return
         connection._top_xact = None
+        is_rolled_back = True
         try:
             if error is None:
                 await self._commit(connection)
             else:
-                await self._roll_back(connection, error)
+                is_rolled_back = await self._roll_back(connection, error)
         except BaseException:
             self._connections.drop(connection)
             raise
         self._connections.give_back(connection)
+        # An interrupted attempt stays one, whatever it did before.
+        if not is_rolled_back and isinstance(error, Exception):
+            await self._check_note(error)
 
     async def _commit(self, connection: Any) -> None:
         try:
-            if not connection.is_closed() and not connection.is_in_transaction():
-                raise TransactionEndedError(
-                    "the listener has ended its transaction itself, and what it did is not one with its "
-                    "message; leave COMMIT and ROLLBACK to the worker"
-                )
-            status = await connection.execute("COMMIT", timeout=END_SECONDS)
+            await connection.execute(_COMMIT, timeout=END_SECONDS)
+        except _ENDED as error:
+            raise TransactionEndedError from error
+        except asyncpg.InFailedSQLTransactionError as error:
+            raise TransactionAbortedError(
+                "a statement of the listener has failed and the listener went on, though Postgres has rolled "
+                "its transaction back; let the error out, or put the statement into a savepoint: "
+                "async with connection.transaction()"
+            ) from error
         except ERRORS as error:
             if self._database.is_passing(error):
                 raise away(self._database, error, has_run=True) from error
             raise
-        if status != "COMMIT":
-            raise TransactionEndedError(
-                "a statement of the listener has failed and the listener went on, though Postgres has rolled "
-                "its transaction back; let the error out, or put the statement into a savepoint: "
-                "async with connection.transaction()"
-            )
 
-    async def _roll_back(self, connection: Any, error: BaseException) -> None:
-        """Roll back after the listener's error, which goes on its way unless the connection is lost."""
+    async def _roll_back(self, connection: Any, error: BaseException) -> bool:
+        """Roll back after the listener's error; False if the listener has ended the transaction before.
+
+        Raises that the database is away if that is what the error is about.
+        """
+        is_in_transaction = connection.is_in_transaction()
         try:
-            await connection.execute("ROLLBACK", timeout=END_SECONDS)
+            await connection.execute(_ROLL_BACK, timeout=END_SECONDS)
+        except _ENDED:
+            connection.terminate()
+            return False
         except ERRORS:
             connection.terminate()
-            if any(map(is_lost, causes(error))):
-                raise away(self._database, error, has_run=True) from error
+            if is_in_transaction:
+                self._raise_if_away(error)
+            return bool(is_in_transaction)
+        return True
+
+    async def _check_note(self, error: Exception) -> None:
+        """Raise `TransactionEndedError` if the transaction that the listener has ended was committed."""
+        try:
+            is_noted = await self._is_noted()
+        except DatabaseAwayError as problem:
+            raise DatabaseAwayError(str(problem), has_run=True) from error
+        if is_noted:
+            raise TransactionEndedError from error
+        self._raise_if_away(error)
+
+    def _raise_if_away(self, error: BaseException) -> None:
+        if any(map(is_lost, causes(error))):
+            raise away(self._database, error, has_run=True) from error

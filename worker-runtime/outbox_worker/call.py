@@ -1,18 +1,37 @@
 """Calling a listener: arguments, tracking ids, middleware, and a thread where it is not async."""
 
-import inspect
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from outbox.arguments import Delivery, described
+from outbox.arguments import Delivery
 from outbox.history import tracking
-from outbox.listener import Listener
+from outbox.listener import Listener, check_finished
 from outbox_worker.errors import NotAwaitedError
 from outbox_worker.threads import Threads
 
 Around: TypeAlias = Callable[[Callable[[], Awaitable[Any]], Delivery], Awaitable[Any]]
 """`async def around(call, message): return await call()`, with whatever is to happen before and after it."""
+
+
+class Clock:
+    """How long a call has taken, but for the time in which it waited for a thread."""
+
+    __slots__ = ("began",)
+
+    def __init__(self) -> None:
+        self.began: float | None = None
+        """By `time.perf_counter`; None while it stands."""
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew."""
+        self.began = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stand until the next start."""
+        self.began = None
 
 
 class Caller:
@@ -26,31 +45,25 @@ class Caller:
         self._threads = threads
         self._invoke = self._awaited if listener.is_async else self._threaded
 
-    async def call(self, delivery: Delivery) -> None:
-        """Call the listener; raises what it raises, or a `BodyError`."""
+    async def call(self, delivery: Delivery, clock: Clock) -> None:
+        """Call the listener; raises what it raises, or a `BodyError`. The clock stands while it waits."""
         with tracking(delivery.tracking_ids):
             if not self._inwards:
-                await self._invoke(delivery)
+                await self._invoke(delivery, clock)
                 return
-            call: Callable[[], Awaitable[Any]] = partial(self._invoke, delivery)
+            call: Callable[[], Awaitable[Any]] = partial(self._invoke, delivery, clock)
             for around in self._inwards:
                 call = partial(around, call, delivery)
             await call()
 
-    async def _awaited(self, delivery: Delivery) -> Any:
+    async def _awaited(self, delivery: Delivery, _: Clock) -> Any:
         return await self._callback(**self._resolve(delivery))
 
-    async def _threaded(self, delivery: Delivery) -> Any:
-        return await self._threads.call(partial(self._plain, delivery))
+    async def _threaded(self, delivery: Delivery, clock: Clock) -> Any:
+        clock.stop()
+        return await self._threads.call(partial(self._plain, delivery), clock.start)
 
     def _plain(self, delivery: Delivery) -> Any:
         result = self._callback(**self._resolve(delivery))
-        if inspect.isawaitable(result):
-            if inspect.iscoroutine(result):
-                result.close()
-            # To ack it would lose the message without a word.
-            raise NotAwaitedError(
-                f"{described(self._callback)} is not async, but returned something to await; "
-                "write `async def`, or run it to its end"
-            )
+        check_finished(self._callback, result, NotAwaitedError)  # an ack would lose the message silently
         return result

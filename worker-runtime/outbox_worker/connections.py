@@ -22,8 +22,6 @@ class Connections:
         self._free = asyncio.Semaphore(size)
         self._idle: list[Any] = []
         self._is_closed = False
-        self._is_known = database.pooled
-        """Whether we have looked if there is a pooler in between."""
 
     async def take(self) -> Any:
         """A connection, to be given back; a `DatabaseError` where none can be had."""
@@ -66,32 +64,9 @@ class Connections:
         return None
 
     async def _opened(self) -> Any:
-        connection = await self._unpooled()
+        connection = await self._database.connect(self._name)
         await limit_idling(connection, self._database, self._longest_seconds)
         return connection
-
-    async def _unpooled(self) -> Any:
-        """A connection that prepares nothing where there is a pooler in between."""
-        connection = await self._database.connect(self._name)
-        if self._is_known:
-            return connection
-        try:
-            pid = connection.get_server_pid()
-            found = await connection.execute(
-                f"SELECT WHERE pg_backend_pid() = {pid}", timeout=CONNECT_SECONDS
-            )
-        except BaseException:
-            connection.terminate()
-            raise
-        self._is_known = True
-        if found != "SELECT 0":
-            return connection
-        # The server is not who we have shaken hands with: a pooler, which may be in transaction mode. What a
-        # listener prepares in one transaction might in the next be another statement of another process.
-        _log.warning("%s is behind a pooler: nothing stays prepared", self._database.where)
-        self._database.pooled = True
-        connection.terminate()
-        return await self._database.connect(self._name)
 
 
 async def limit_idling(connection: Any, database: Database, longest_seconds: float | None) -> None:

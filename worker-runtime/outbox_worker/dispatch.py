@@ -1,7 +1,12 @@
-"""Publishing what must not be lost: again and again, until the broker has confirmed it."""
+"""Publishing what must not be lost, until the broker has confirmed it.
+
+What is not confirmed is awaited for as long as its channel is open: a queue that is stuck (one without a
+majority) keeps what it was sent, and would hold a copy for each time it was sent again.
+"""
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
@@ -22,6 +27,8 @@ _log = logging.getLogger("outbox.worker")
 _AGAIN = Backoff(0.1, 5.0)
 _LOOK_SECONDS = 1.0
 """How often to ask whether the message is still wanted while the broker takes none."""
+_NO_TIMEOUT_SECONDS = 365 * 86400.0
+"""For a publisher: only the loss of its channel ends the wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,7 @@ class Dispatch:
         self._repair = repair
         self._publishers: dict[str, Publisher] = {}
         self._opening = asyncio.Lock()
+        self._sending: set[asyncio.Task[Outcome]] = set()
 
     async def send(
         self,
@@ -100,9 +108,9 @@ class Dispatch:
                 if not await self._is_ready():
                     self._problems.note(this, f'exchange "{exchange}": nothing can be published for now')
                     continue
-                tried = await self._try(exchange, message, alone=is_suspect)
+                tried = await self._try(exchange, message, is_wanted, this, alone=is_suspect)
                 match tried:
-                    case Sent():
+                    case Sent() | Unwanted():
                         return tried
                     case Refused(is_forbidden=is_forbidden) if may_be_forbidden or not is_forbidden:
                         return tried
@@ -120,10 +128,14 @@ class Dispatch:
             self._problems.solved(this)
 
     async def aclose(self) -> None:
-        """Close the channels."""
+        """Close the channels, and with them all that is still awaited."""
         for publisher in self._publishers.values():
             await publisher.aclose()
         self._publishers.clear()
+        waiting = list(self._sending)
+        for sending in waiting:
+            sending.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     async def _is_ready(self) -> bool:
         if self._broker.is_connected and not self._broker.is_blocked:
@@ -135,9 +147,31 @@ class Dispatch:
             return False
         return True
 
-    async def _try(self, exchange: str, message: Message, *, alone: bool) -> Sent | Refused | _Held:
+    async def _try(
+        self,
+        exchange: str,
+        message: Message,
+        is_wanted: Callable[[], bool],
+        this: object,
+        *,
+        alone: bool,
+    ) -> Sent | Unwanted | Refused | _Held:
+        """Publish once; `this` has the problem while there is no answer."""
+        # A task of its own: nothing that is on its way can be taken back.
+        sending = asyncio.create_task(self._publish(exchange, message, alone=alone))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sent)
+        late_at = time.monotonic() + self._timeout_seconds
+        is_late = False
+        while not sending.done():
+            if not is_wanted():
+                return _UNWANTED
+            if not is_late and time.monotonic() >= late_at:
+                is_late = True
+                self._report_late(exchange, message, this)
+            await asyncio.wait([sending], timeout=min(_LOOK_SECONDS, self._timeout_seconds))
         try:
-            outcome = await self._publish(exchange, message, alone=alone)
+            outcome = sending.result()
         except MessageRefusedError as error:
             # Another message of the same moment may have been the one; alone there is no doubt.
             return Refused(str(error)) if alone else _Held(str(error), is_suspect=True)
@@ -150,11 +184,23 @@ class Dispatch:
     async def _publish(self, exchange: str, message: Message, *, alone: bool) -> Outcome:
         publisher = await (self._broker.publisher() if alone else self._publisher(exchange))
         try:
-            [outcome] = await publisher.publish(exchange, [message], self._timeout_seconds)
+            [outcome] = await publisher.publish(exchange, [message], _NO_TIMEOUT_SECONDS)
         finally:
             if alone or not publisher.is_usable:
                 await publisher.aclose()
         return outcome
+
+    def _sent(self, sending: asyncio.Task[Outcome]) -> None:
+        self._sending.discard(sending)
+        if not sending.cancelled():
+            sending.exception()  # of one that nobody waits for any more, it is of no interest
+
+    def _report_late(self, exchange: str, message: Message, this: object) -> None:
+        reason = (
+            f'exchange "{exchange}": the broker has not confirmed a message for {self._timeout_seconds:g} s'
+        )
+        self._problems.note(this, reason)
+        _log.warning("message %s is held until it is confirmed: %s", message.message_id, reason)
 
     async def _publisher(self, exchange: str) -> Publisher:
         async with self._opening:

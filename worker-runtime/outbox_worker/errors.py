@@ -1,5 +1,7 @@
 """What keeps a worker from starting, and what a message can fail with beside its listener's own errors."""
 
+from outbox import listener
+
 
 class WorkerError(Exception):
     """The worker cannot do its work until somebody changes something."""
@@ -17,8 +19,37 @@ class HandlerExitError(Exception):
     """The listener asked for the end of the process; the message failed instead."""
 
 
-class NotAwaitedError(Exception):
+class NoThreadError(Exception):
+    """Calls that timed out still run in so many threads that another call might never begin."""
+
+
+class HeldTooLongError(Exception):
+    """The message had to wait for longer than the broker lets it be held."""
+
+    def __init__(self, reason: str, returns: int) -> None:
+        super().__init__(
+            f"{reason}; the message was returned to its queue {returns} times, and soon the broker would "
+            "dead-letter it without a reason: move it back to its queue when it can be handled"
+        )
+
+
+class NotAwaitedError(listener.NotAwaitedError):
     """A listener that is not async returned something to await, so that its work was never done."""
+
+
+class TransactionEndedError(Exception):
+    """An exactly-once listener has ended its transaction: its effect is not one with its message."""
+
+    def __init__(self, ending: str = "COMMIT and ROLLBACK") -> None:
+        super().__init__(
+            "the listener has ended its transaction itself: what it committed stays, but not together with "
+            "its message, which is handled again if it is moved back to its queue; "
+            f"leave {ending} to the worker"
+        )
+
+
+class TransactionAbortedError(Exception):
+    """An exactly-once listener returned although a statement of its transaction had failed."""
 
 
 class ExpiredError(Exception):

@@ -42,10 +42,13 @@ class Inbox:
         statements = {name: Statement.of(name, sql, self.table.sql) for name, sql in texts.items()}
         self.note = statements["note"]
         self.find = statements["find"]
+        self.forget = statements["forget"]
+        self.committed = statements["committed"]
         self.transaction = statements["transaction"]
         self._purge = statements["purge"]
         self._note_parts = _parts(texts["note"], self.table)
         self._find_parts = _parts(texts["find"], self.table)
+        self._forget_parts = _parts(texts["forget"], self.table)
 
     def note_text(self, queue: str, message_id: str) -> str:
         """`note` with its values written out: such a text is one round trip together with BEGIN, and needs no
@@ -55,6 +58,10 @@ class Inbox:
     def find_text(self, queue: str, message_id: str) -> str:
         """`find` with its values written out."""
         return _written_out(self._find_parts, queue, message_id)
+
+    def forget_text(self, queue: str, message_id: str) -> str:
+        """`forget` with its values written out."""
+        return _written_out(self._forget_parts, queue, message_id)
 
     async def create(self, session: Any) -> None:
         """Make the table where it is missing."""
@@ -97,8 +104,15 @@ def problems(observed: ObservedTable | None, table: TableName) -> list[str]:
     """All that keeps a live table from working as an inbox, with the cure."""
     if observed is None:
         return [f"table {table.sql}: it does not exist; run outbox_worker.inbox.create_sql()"]
+    if observed.kind not in ("r", "p"):
+        return [f"table {table.sql}: it is not a table; give the name of the table itself"]
     live = {column.name: column for column in observed.columns}
-    found = []
+    found = [
+        f"column {column.name} is NOT NULL and has no default, so that nothing can be noted; run "
+        f"ALTER TABLE {table.sql} ALTER COLUMN {quote_identifier(column.name)} DROP NOT NULL"
+        for column in observed.columns
+        if column.name not in COLUMNS and not column.nullable and not column.filled and not observed.triggers
+    ]
     for name, kind in COLUMNS.items():
         accepted = _TEXT if kind == "text" else (kind,)
         if name not in live:

@@ -10,17 +10,33 @@ RETURNING txid_current()
 -- A row where a message is noted. $1: the queue; $2: the message's id.
 SELECT 1 FROM {table} WHERE queue = $1::text AND message_id = $2::text
 
+-- name: forget
+-- Remove the note of a message. $1: the queue; $2: the message's id.
+DELETE FROM {table} WHERE queue = $1::text AND message_id = $2::text
+RETURNING 1
+
+-- name: committed
+-- A row if the transaction of this number is committed. $1: the number.
+SELECT 1 WHERE txid_status($1::bigint) = 'committed'
+
 -- name: transaction
 -- The number of the transaction this runs in; NULL where nothing was written in it. An error where a statement
 -- has failed in it: a COMMIT would then be taken for a ROLLBACK, without a word.
 SELECT txid_current_if_assigned()
 
 -- name: purge
--- Forget some of the messages that were handled long ago. $1: seconds; $2: how many at most.
-DELETE FROM {table} WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM {table}
+-- Forget some of the messages that were handled long ago. Their places find them without another index; only the
+-- key and the partition identify them, since each partition has the same places. $1: seconds; $2: how many at most.
+WITH old AS MATERIALIZED (
+    SELECT tableoid AS partition, ctid AS place, queue, message_id FROM {table}
     WHERE handled_at < now() - $1::float8 * interval '1 second'
     ORDER BY handled_at
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
-))
+)
+DELETE FROM {table} AS noted
+WHERE ctid = ANY (ARRAY(SELECT place FROM old))
+    AND EXISTS (
+        SELECT FROM old
+        WHERE old.queue = noted.queue AND old.message_id = noted.message_id AND old.partition = noted.tableoid
+    )

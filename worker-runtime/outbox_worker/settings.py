@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from outbox.retry import RetryPolicy, policy_of
 from outbox.table import TableName
-from outbox.topology import check_exchange
+from outbox.topology import DELIVERY_LIMIT, check_exchange
 from outbox_core.environment import SettingError, settings_of, variable_of
 from outbox_worker.inbox import DEFAULT_TABLE
 
@@ -28,12 +28,20 @@ class Settings:
     provisioned: bool = False
     """Somebody else declares exchanges and queues: only check that they are there."""
     handler_timeout: float | None = 1500
-    """How many seconds a listener may take; None for ever. The broker's own limit is 30 minutes by default,
-    and what it does then is to close the channel."""
+    """How many seconds a listener may take; None for ever. It should be less than `consumer_timeout`. For a
+    function that is not async the time begins when a thread calls it."""
+    consumer_timeout: float | None = 1800
+    """How many seconds the broker lets a message be unanswered before it closes the channel: RabbitMQ's
+    setting of this name, 30 minutes by default; None if it has none. A message that has to wait is returned
+    to its queue and taken again before."""
+    delivery_limit: int = DELIVERY_LIMIT
+    """How many times the broker has a message back before it dead-letters it. It is for queues that were
+    declared with another limit than ours."""
     shutdown_timeout: float = 30
     """How many seconds listeners that run may take to finish when the worker is asked to stop."""
     publish_timeout: float = 30
-    """How many seconds the broker may take to confirm a retry or a dead letter before it is sent again."""
+    """How many seconds the broker may take to confirm a retry or a dead letter before `/readyz` reports it.
+    The worker goes on waiting, and sends it again only if the connection or the channel is lost."""
     dlq_interval: float = 30
     """How many seconds pass between two looks at the depth of dead-letter queues."""
     inbox_table: str = DEFAULT_TABLE
@@ -50,16 +58,14 @@ class Settings:
             object.__setattr__(self, "retry_delays", tuple(self.retry_delays))
         TableName.parse(self.inbox_table)
         check_exchange(self.exchange_name)
-        for name in ("prefetch_count", "inbox_connections"):
+        for name in ("prefetch_count", "inbox_connections", "delivery_limit"):
             self._require(getattr(self, name) >= 1, name, "at least 1")
         self._require(self.prefetch_count <= 65535, "prefetch_count", "at most 65535")
         for name in ("publish_timeout", "dlq_interval"):
             self._require(getattr(self, name) > 0, name, "more than 0 seconds")
-        self._require(
-            self.handler_timeout is None or self.handler_timeout > 0,
-            "handler_timeout",
-            "more than 0 seconds, or None",
-        )
+        for name in ("handler_timeout", "consumer_timeout"):
+            seconds = getattr(self, name)
+            self._require(seconds is None or seconds > 0, name, "more than 0 seconds, or None")
         self._require(self.shutdown_timeout >= 0, "shutdown_timeout", "0 or more seconds")
         self._require(self.inbox_retention > timedelta(), "inbox_retention", "more than 0 seconds")
         _ = self.policy
@@ -67,6 +73,13 @@ class Settings:
     def _require(self, condition: bool, name: str, bounds: str) -> None:
         if not condition:
             raise SettingError(f"{name} must be {bounds}, got {getattr(self, name)!r}")
+
+    @property
+    def calls_end_in_time(self) -> bool:
+        """Whether a call is given up before the broker closes its channel."""
+        if self.consumer_timeout is None:
+            return True
+        return self.handler_timeout is not None and self.handler_timeout < self.consumer_timeout
 
     @property
     def policy(self) -> RetryPolicy:

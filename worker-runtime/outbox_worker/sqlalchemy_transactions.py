@@ -15,15 +15,16 @@ from outbox.drivers.statement import Statement
 from outbox.listener import Listener
 from outbox_core.database import Database, is_lost
 from outbox_worker.connections import limit_idling
+from outbox_worker.errors import TransactionAbortedError, TransactionEndedError
 from outbox_worker.inbox import Inbox, check_id, fetch
 from outbox_worker.transactions import (
     END_SECONDS,
     ERRORS,
     NOTE_SECONDS,
     OPEN_SECONDS,
+    DatabaseAwayError,
     Entry,
     MessageBusyError,
-    TransactionEndedError,
     away,
     causes,
 )
@@ -31,6 +32,9 @@ from outbox_worker.transactions import (
 _Door: TypeAlias = AsyncSession | AsyncConnection
 _ERRORS = (SQLAlchemyError, *ERRORS)
 _FAILED_TRANSACTION = "25P02"
+_TRANSIENT = ("40", "53", "55P03", "57")
+"""SQLSTATEs that `Database.is_passing` recognises by asyncpg's classes: serialization failure or deadlock, no
+resources, lock not available, intervention of an operator."""
 
 
 class SqlAlchemyTransactions:
@@ -50,6 +54,8 @@ class SqlAlchemyTransactions:
         `limits` are statements with which the transaction of each message begins.
         """
         self._engine = engine
+        # The level of a listener's transaction is the application's choice, and that of all others is ours.
+        self._read_committed = engine.execution_options(isolation_level="READ COMMITTED")
         self._limits = limits
         self._database = database
         self._inbox = inbox
@@ -58,6 +64,7 @@ class SqlAlchemyTransactions:
     @contextlib.asynccontextmanager
     async def begin(self, queue: str, message_id: str, *, session: bool = False) -> AsyncIterator[Entry]:
         check_id(message_id)
+        failed: Exception | None = None
         async with contextlib.AsyncExitStack() as stack:
             try:
                 door: _Door
@@ -75,10 +82,16 @@ class SqlAlchemyTransactions:
             try:
                 yield entry
             except Exception as error:
-                await self._roll_back(door, connection, error)
-                raise
-            if noted:
-                await self._commit(door, noted)
+                if await self._roll_back(door, connection, noted, error):
+                    raise
+                failed = error
+            else:
+                if noted:
+                    await self._commit(door, noted)
+        # Only now is there a connection to ask by, where there is but one.
+        if failed is not None:
+            await self._check_note(noted, failed)
+            raise failed
 
     async def _noted(self, door: _Door, queue: str, message_id: str) -> list[Row]:
         try:
@@ -94,6 +107,9 @@ class SqlAlchemyTransactions:
     async def note_handled(self, queue: str, message_id: str) -> None:
         check_id(message_id)
         await self._send(self._inbox.note, queue, message_id)
+
+    async def forget(self, queue: str, message_id: str) -> None:
+        await self._send(self._inbox.forget, queue, message_id)
 
     def problems(self, listeners: Iterable[Listener[..., Any]]) -> list[str]:
         driver = self._engine.dialect.driver
@@ -115,7 +131,7 @@ class SqlAlchemyTransactions:
             await self._inbox.create(connection)
 
     async def check(self) -> list[str]:
-        async with self._lent() as connection:
+        async with self._lent(self._engine) as connection:
             found = await self._inbox.check(connection)
             if recognise(connection).autocommits(connection):
                 found.append("db_engine commits each statement by itself; give one without AUTOCOMMIT")
@@ -129,19 +145,19 @@ class SqlAlchemyTransactions:
         if self._owned:
             await self._engine.dispose()
 
-    async def _send(self, statement: Statement, *args: str) -> list[Row]:
+    async def _send(self, statement: Statement, *args: object) -> list[Row]:
         """Send a statement of a message's, which is not to blame for whatever happens."""
         try:
-            async with self._engine.begin() as connection, asyncio.timeout(OPEN_SECONDS):
+            async with self._read_committed.begin() as connection, asyncio.timeout(OPEN_SECONDS):
                 return await fetch(connection, statement, *args)
         except _ERRORS as error:
             raise away(self._database, error) from error
 
     @contextlib.asynccontextmanager
-    async def _lent(self) -> AsyncIterator[AsyncConnection]:
+    async def _lent(self, engine: AsyncEngine | None = None) -> AsyncIterator[AsyncConnection]:
         """A connection in a transaction, for work that a person may have to help with."""
         try:
-            async with self._engine.begin() as connection, asyncio.timeout(OPEN_SECONDS):
+            async with (engine or self._read_committed).begin() as connection, asyncio.timeout(OPEN_SECONDS):
                 yield connection
         except _ERRORS as error:
             if self._is_passing(error):
@@ -154,35 +170,54 @@ class SqlAlchemyTransactions:
                 if isinstance(door, AsyncSession):
                     await door.flush()
                 if await fetch(door, self._inbox.transaction) != noted:
-                    raise TransactionEndedError(
-                        "the listener has ended its transaction itself, and what it did is not one with its "
-                        "message; leave commit and rollback to the worker"
-                    )
+                    raise TransactionEndedError("commit and rollback")
                 await door.commit()
         except _ERRORS as error:
             if self._is_passing(error):
                 raise away(self._database, error, has_run=True) from error
             if _sqlstate(error) == _FAILED_TRANSACTION:
-                raise TransactionEndedError(
+                raise TransactionAbortedError(
                     "a statement of the listener has failed and the listener went on, though Postgres has "
                     "rolled its transaction back; let the error out, or put the statement into a savepoint: "
                     "async with session.begin_nested()"
                 ) from error
             raise
 
-    async def _roll_back(self, door: _Door, connection: AsyncConnection, error: Exception) -> None:
-        """Roll back after the listener's error, which goes on its way unless the connection is lost."""
+    async def _roll_back(
+        self, door: _Door, connection: AsyncConnection, noted: list[Row], error: Exception
+    ) -> bool:
+        """Roll back after the listener's error; False if what became of the transaction is not known.
+
+        Raises `TransactionEndedError` if the listener has committed the note.
+        """
         is_broken = connection.invalidated
         try:
             async with asyncio.timeout(END_SECONDS):
                 await door.rollback()
+                if noted and await fetch(door, self._inbox.committed, noted[0][0]):
+                    raise TransactionEndedError("commit and rollback") from error
         except _ERRORS:
-            is_broken = True
-        if is_broken and _tells_of_loss(error):
+            return False
+        return not is_broken
+
+    async def _check_note(self, noted: list[Row], error: Exception) -> None:
+        """Raise `TransactionEndedError` if the listener has committed the note before it failed, and that the
+        database is away if that is what the error is about."""
+        try:
+            is_committed = noted and await self._send(self._inbox.committed, noted[0][0])
+        except DatabaseAwayError as problem:
+            raise DatabaseAwayError(str(problem), has_run=True) from error
+        if is_committed:
+            raise TransactionEndedError("commit and rollback") from error
+        if _tells_of_loss(error):
             raise away(self._database, error, has_run=True) from error
 
     def _is_passing(self, error: Exception) -> bool:
-        return _tells_of_loss(error) or any(map(self._database.is_passing, causes(error)))
+        return (
+            _tells_of_loss(error)
+            or any(map(self._database.is_passing, causes(error)))
+            or (_sqlstate(error) or "").startswith(_TRANSIENT)
+        )
 
 
 def engine_of(database: Database, size: int, longest_seconds: float | None) -> AsyncEngine:

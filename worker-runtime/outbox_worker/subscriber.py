@@ -11,7 +11,8 @@ from outbox_core.backoff import Backoff
 from outbox_core.broker import Broker
 from outbox_core.broker_errors import BrokerLostError
 from outbox_core.consumer import Consumer, Received
-from outbox_worker.link import Link
+from outbox_worker.holding import HoldLimit
+from outbox_worker.link import Link, Pause
 from outbox_worker.metrics import Metrics
 
 _log = logging.getLogger("outbox.worker")
@@ -34,11 +35,14 @@ class Subscriber:
         keeps_order: bool,
         broker: Broker,
         handle: Callable[[Link, Received], Coroutine[Any, Any, None]],
+        cancel_lost: Callable[[], None],
         repair: Callable[[], Awaitable[None]] | None,
+        hold_limit: HoldLimit,
         metrics: Metrics,
         stopping: asyncio.Event,
     ) -> None:
-        """`repair` declares the queue where it is missing; None where that is for somebody else to do."""
+        """`repair` declares the queue where it is missing; None where that is for somebody else to do.
+        `cancel_lost` cancels the calls that run when the consumer of an ordered queue is lost."""
         self._queue = queue
         # In order, one at a time: what is delivered behind a message that kills its consumer would be counted
         # as delivered, and in the end be dead-lettered with it.
@@ -46,7 +50,9 @@ class Subscriber:
         self._keeps_order = keeps_order
         self._broker = broker
         self._handle = handle
+        self._cancel_lost = cancel_lost
         self._repair = repair
+        self._hold_limit = hold_limit
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._link = Link()
@@ -72,8 +78,15 @@ class Subscriber:
             except BrokerLostError as error:
                 self._lost(error, failures)
             else:
-                self._lost(await consumer.wait_lost(), 0)
-                await consumer.aclose()
+                match await self._end_of(consumer):
+                    case Pause() as pause:
+                        await self._pause(consumer, pause)
+                        continue
+                    case lost:
+                        self._lost(lost, 0)
+                        if self._keeps_order:
+                            await self._end_calls()
+                        await consumer.aclose()
             failures = 1 if time.monotonic() - opened > _LONG_SECONDS else failures + 1
             await asyncio.sleep(_AGAIN.delay(failures))
 
@@ -83,6 +96,7 @@ class Subscriber:
         # To be cancelled would let the next worker begin while we are not done with a message before.
         if consumer is not None and not self._link.is_lost and not self._keeps_order:
             await consumer.stop()
+        self._link.is_stopped.set()
 
     async def finish(self, timeout_seconds: float) -> None:
         """Wait for the listeners that run, and cancel those that take longer than this."""
@@ -129,9 +143,50 @@ class Subscriber:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def _end_of(self, consumer: Consumer) -> BrokerLostError | Pause:
+        """Wait until the consumer is lost, or is to be ended by us."""
+        pausing = asyncio.create_task(self._link.pausing.wait())
+        error = await _lost_before(consumer, pausing)
+        if error is not None:
+            return error
+        assert self._link.pause is not None  # noqa: S101 - set together with the event
+        return self._link.pause
+
+    async def _pause(self, consumer: Consumer, pause: Pause) -> None:
+        """End the consumer, so that its messages wait in their queue, until the pause has ended.
+
+        What runs may finish; what waits is given back, and counted as returned once.
+        """
+        self._metrics.consuming(False)
+        self.problem = pause.reason
+        _log.warning("queue %s is not consumed until this has ended: %s", self._queue, pause.reason)
+        if not self._keeps_order:
+            await consumer.stop()
+        self._link.is_stopped.set()
+        if self._tasks:
+            await _lost_before(consumer, asyncio.create_task(asyncio.wait(self._tasks)))
+        self._link.is_lost = True
+        await consumer.aclose()
+        await pause.ended()
+        _log.info("queue %s is consumed again", self._queue)
+
+    async def _end_calls(self) -> None:
+        """End the call of a consumer that was lost, as another worker may handle its message by now."""
+        self._cancel_lost()
+        if self._tasks:
+            self.problem = f"{self.problem}; waiting for a call of before to end"
+            await asyncio.wait(self._tasks)
+
     def _lost(self, error: BrokerLostError, failures: int) -> None:
         self._link.is_lost = True
+        self._link.is_stopped.set()
         self._metrics.consuming(False)
+        if (timeout_seconds := self._hold_limit.learn(str(error))) is not None:
+            _log.warning(
+                "the broker lets no message of queue %s be unanswered for %g s; set consumer_timeout to that",
+                self._queue,
+                timeout_seconds,
+            )
         if str(error) != self.problem:
             _log.log(
                 logging.WARNING if failures == 0 else logging.DEBUG,
@@ -140,3 +195,14 @@ class Subscriber:
                 error,
             )
         self.problem = str(error)
+
+
+async def _lost_before(consumer: Consumer, other: asyncio.Task[Any]) -> BrokerLostError | None:
+    """Wait until the consumer is lost, or the other task has ended, which is ended in any case."""
+    lost = asyncio.create_task(consumer.wait_lost())
+    try:
+        await asyncio.wait([lost, other], return_when=asyncio.FIRST_COMPLETED)
+        return lost.result() if lost.done() else None
+    finally:
+        lost.cancel()
+        other.cancel()

@@ -51,10 +51,6 @@ class MessageBusyError(DatabaseAwayError):
         super().__init__(f"message {message_id} of queue {queue} is being handled by somebody else")
 
 
-class TransactionEndedError(Exception):
-    """A listener has ended its transaction itself, or gone on after an error in it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A transaction that is open, with the note of a message in it."""
@@ -76,6 +72,8 @@ class Transactions(Protocol):
         """Open a transaction and note the message in it, unless it is noted already.
 
         The end of the block commits, an exception rolls back. `session` is for a listener that asks for one.
+        Raises `TransactionEndedError` if the listener has ended the transaction: its note may be committed,
+        and has to be removed by `forget`.
         A message that somebody else is handling at this moment is waited for.
         """
 
@@ -84,6 +82,9 @@ class Transactions(Protocol):
 
     async def note_handled(self, queue: str, message_id: str) -> None:
         """Note the message, in a transaction of its own."""
+
+    async def forget(self, queue: str, message_id: str) -> None:
+        """Remove the note of a message, in a transaction of its own."""
 
     def problems(self, listeners: Iterable[Listener[..., Any]]) -> list[str]:
         """What these listeners ask for and cannot be given here, a line each."""

@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from outbox.arguments import BodyError
 from outbox.retry import Reject, RetryPolicy
-from outbox_worker.errors import ExpiredError, MessageIdMissingError
+from outbox_worker.errors import ExpiredError, MessageIdMissingError, TransactionEndedError
 
 _MILLISECOND = timedelta(milliseconds=1)
-_FINAL = (BodyError, ExpiredError, MessageIdMissingError)
+_REFUSED = (BodyError, ExpiredError, MessageIdMissingError)
+_FINAL = (*_REFUSED, TransactionEndedError)
 """No retry will change these, whatever the policy says."""
 
 
@@ -42,12 +43,17 @@ def verdict(
     now_ms: int,
     pick: Callable[[Sequence[timedelta]], timedelta] | None = None,
 ) -> Verdict:
-    """What follows from the failure of this attempt, from 1, at `now_ms`."""
+    """What follows from the failure of this attempt, from 1, at `now_ms`. Raises what the policy raises."""
     if isinstance(error, _FINAL):
         return DeadLetter("no retry can help")
     delay = policy.next_delay(attempt, error, pick)
     if delay is None:
         return DeadLetter(_last(attempt, error, policy))
+    if delay not in policy.tiers():
+        # There is no queue in which it could wait.
+        raise ValueError(
+            f"{type(policy).__name__}.next_delay() returned {delay!r}, which is none of its tiers()"
+        )
     if deadline_ms is not None and now_ms + delay / _MILLISECOND >= deadline_ms:
         return DeadLetter(f"it expires before a retry in {delay.total_seconds():g} s")
     return TryAgain(delay)
@@ -55,7 +61,7 @@ def verdict(
 
 def is_rejection(error: BaseException) -> bool:
     """Whether the message was refused for what it is, rather than failed."""
-    return isinstance(error, (Reject, *_FINAL))
+    return isinstance(error, (Reject, *_REFUSED))
 
 
 def _last(attempt: int, error: BaseException, policy: RetryPolicy) -> str:

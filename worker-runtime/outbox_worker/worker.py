@@ -23,6 +23,7 @@ from outbox_worker.dead_letters import DeadLetters
 from outbox_worker.dispatch import Dispatch
 from outbox_worker.errors import WorkerError
 from outbox_worker.handling import Handling
+from outbox_worker.holding import HoldLimit, longest_retries, longest_wait_in_place
 from outbox_worker.hooks import Hook, Hooks
 from outbox_worker.metrics import Metrics
 from outbox_worker.problems import Problems
@@ -38,6 +39,8 @@ from outbox_worker.upkeep import Upkeep
 _log = logging.getLogger("outbox.worker")
 
 _SWEEP_SECONDS = 1.0
+_MOST_ABANDONED = 10
+"""How many threads of a listener may be left to calls that timed out; more where it has more at a time."""
 _MARGIN_SECONDS = 60.0
 """How much longer than a listener may take the server waits for its transaction."""
 
@@ -102,6 +105,8 @@ class Worker:
         self._db_engine = db_engine
         self._db_engine_url = db_engine_url
         self._with_inbox = _with_inbox(self._first_of_each())
+        for listener in self._first_of_each():
+            _check_waits(listener, settings)
         if self._with_inbox:
             _require_database(self._with_inbox, db_engine, db_engine_url)
         self._middleware = tuple(middleware)
@@ -208,9 +213,18 @@ class Worker:
             publish_timeout_seconds=settings.publish_timeout,
             repair=None if settings.provisioned else partial(brokers.publishing.declare, wanted),
         )
-        threads = Threads(1 if listener.ordered else settings.prefetch_count, queue)
+        size = 1 if listener.ordered else settings.prefetch_count
+        threads = Threads(size, queue, most_abandoned=max(_MOST_ABANDONED, settings.prefetch_count))
         caller = Caller(listener, middleware, threads)
-        attempts = Attempts(listener, caller, metrics, transactions, settings.handler_timeout)
+        attempts = Attempts(
+            listener,
+            caller,
+            threads,
+            metrics=metrics,
+            transactions=transactions,
+            timeout_seconds=settings.handler_timeout,
+        )
+        hold_limit = HoldLimit(settings.consumer_timeout, settings.delivery_limit)
         handling = Handling(
             listener,
             listener.policy(settings.policy),
@@ -220,6 +234,8 @@ class Worker:
             metrics=metrics,
             hooks=self._hooks,
             problems=self._problems,
+            hold_limit=hold_limit,
+            threads=threads,
             stopping=stopping,
         )
         subscriber = Subscriber(
@@ -228,7 +244,9 @@ class Worker:
             keeps_order=listener.ordered,
             broker=brokers.consuming,
             handle=handling.handle,
+            cancel_lost=attempts.cancel_lost,
             repair=None if settings.provisioned else partial(brokers.consuming.declare, wanted),
+            hold_limit=hold_limit,
             metrics=metrics,
             stopping=stopping,
         )
@@ -238,6 +256,13 @@ class Worker:
         """Choose the decoders now, and say now what is wrong with an annotation."""
         for listener in self._first_of_each():
             _ = listener.arguments.decoder
+        if not self.settings.calls_end_in_time:
+            _log.warning(
+                "handler_timeout (%s) is not less than consumer_timeout (%s): over a call that takes so long "
+                "the broker closes the channel, and its message is delivered again",
+                self.settings.handler_timeout,
+                self.settings.consumer_timeout,
+            )
         if not self._listeners:
             _log.warning("the worker has no listeners: give it some, as Worker(listeners=[on_user_created])")
 
@@ -310,8 +335,9 @@ class Worker:
         """Let `/readyz` tell of what is away."""
         for name, broker in zip(("broker", "broker for retries"), brokers.each, strict=False):
             self._readiness.add(name, partial(_reason_of, broker))
-        self._readiness.add("listeners", partial(_first_problem, [post.subscriber for post in posts]))
+        self._readiness.add("listeners", partial(_first_of, [post.subscriber for post in posts]))
         self._readiness.add("messages", self._problems.reason)
+        self._readiness.add("threads", partial(_first_of, [post.threads for post in posts]))
         # Last: another thread asks, and must not find nothing at all to complain of.
         self._readiness.add("start", lambda: None)
 
@@ -364,6 +390,21 @@ def _require_database(listeners: Sequence[Listener[..., Any]], engine: Any, url:
     one_of(db_engine=engine, db_engine_url=url)
 
 
+def _check_waits(listener: Listener[..., Any], settings: Settings) -> None:
+    """Refuse retries that wait in their place for longer than the broker lets a message be held."""
+    if not listener.ordered:
+        return
+    needed = longest_retries(listener.policy(settings.policy)).total_seconds()
+    allowed = longest_wait_in_place(settings.consumer_timeout, settings.delivery_limit)
+    if needed > allowed:
+        raise WorkerError(
+            f"{described(listener.callback)} is ordered, so that a message that fails waits in its place, "
+            f"up to {needed:g} s by its retry delays; with consumer_timeout {settings.consumer_timeout:g} s "
+            f"and delivery_limit {settings.delivery_limit} the broker allows {allowed:g} s: give it "
+            "shorter delays, or raise consumer_timeout on the broker and here (OUTBOX_CONSUMER_TIMEOUT)"
+        )
+
+
 def _database_may_come(error: Exception) -> bool:
     return isinstance(error, DatabaseAwayError | UnreachableError)
 
@@ -372,8 +413,8 @@ def _reason_of(broker: Broker) -> str | None:
     return broker_reason(broker.state)
 
 
-def _first_problem(subscribers: Sequence[Subscriber]) -> str | None:
-    return next((each.problem for each in subscribers if each.problem is not None), None)
+def _first_of(parts: Sequence[Subscriber] | Sequence[Threads]) -> str | None:
+    return next((problem for each in parts if (problem := each.problem) is not None), None)
 
 
 async def _sweep(posts: Sequence[_Post], timeout_seconds: float | None) -> None:
