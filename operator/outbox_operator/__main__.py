@@ -14,7 +14,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.metadata import version
 
 from outbox_core import logs, loop
@@ -85,7 +85,8 @@ async def _lead(
     metrics.leader.set_function(lambda: float(leadership.is_leader))
 
     async def work() -> None:
-        operator = Operator(settings, connection, leadership.fence, metrics)
+        chosen = replace(settings, installation=settings.installation or leadership.lease_uid)
+        operator = Operator(chosen, connection, leadership.fence, metrics)
         probes.liveness.add("watches", operator.watch_check.problem)
         await operator.run()
 

@@ -12,9 +12,10 @@ from outbox_core.broker_address import BrokerAddress
 from outbox_core.database import DatabaseURLError, connect_arguments
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.conditions import Finding
+from outbox_operator.resources.condition import ConditionStatus, ConditionType
 from outbox_operator.resources.references import SecretKeyRef
 from outbox_operator.resources.relay import Broker, Database
-from outbox_operator.secret_values import SecretValues, UnusableSecretError
+from outbox_operator.secret_values import SecretValues, UnusableSecretError, is_host
 from outbox_operator.service_hosts import seen_from_elsewhere
 
 _AMQP_PORT, _AMQPS_PORT, _POSTGRES_PORT = 5672, 5671, 5432
@@ -41,12 +42,22 @@ def broker_access(
     except UnusableSecretError as error:
         return error.finding
     management_url = (broker.management_url or found.management_url).rstrip("/")
+    if not _is_url(management_url):
+        return _NO_MANAGEMENT_URL
     return replace(
         found,
         vhost=broker.vhost or found.vhost,
         management_url=seen_from_elsewhere(management_url, namespace),
         ca=certificates,
     )
+
+
+_NO_MANAGEMENT_URL = Finding(
+    ConditionType.CREDENTIALS_VALID,
+    ConditionStatus.FALSE,
+    "InvalidUrl",
+    "spec.broker.managementUrl is no URL; write http://HOST:PORT or https://HOST:PORT",
+)
 
 
 def database_url(database: Database, secret: Mapping[str, bytes] | None, *, namespace: str) -> str | Finding:
@@ -69,6 +80,8 @@ def _broker_by_uri(values: SecretValues) -> BrokerAccess:
         address = BrokerAddress.parse(uri)
     except ValueError:
         raise values.invalid("uri", f"is no URL of a broker; write {_BROKER_URI}, and {_ENCODE}") from None
+    if not is_host(address.host):
+        raise values.invalid("uri", f"names no valid host; write {_BROKER_URI}")
     _check_encoding(uri, values)
     parts = urlsplit(uri)
     if parts.username and not parts.password:
@@ -154,6 +167,15 @@ def _certificates(ref: SecretKeyRef | None, data: Mapping[str, bytes] | None, na
     except (ssl.SSLError, ValueError, TypeError):
         raise values.invalid(ref.key, "holds no certificates; write them in PEM, in ASCII alone") from None
     return text
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Reading the port raises a ValueError if it is none.
+        return parts.scheme in ("http", "https") and is_host(parts.hostname or "") and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _bracketed(host: str) -> str:

@@ -49,7 +49,8 @@ async def look(url: str, wanted: Wanted, *, timeout_seconds: float = LOOK_SECOND
         async with asyncio.timeout_at(deadline):
             # One transaction, for a pooler that gives each another session. The server has the same limit: a
             # statement that waits for a lock would not notice that nobody waits for it any more.
-            await connection.execute(f"BEGIN; SET LOCAL statement_timeout = {round(timeout_seconds * 1000)}")
+            limit = f"SET LOCAL statement_timeout = {round(timeout_seconds * 1000)}"
+            await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {limit}")
             view = await _view(connection, database.where, wanted)
             await connection.execute("COMMIT")
             await connection.close()
@@ -95,9 +96,9 @@ async def _table_finding(connection: Any, where: str, table: TableName, wanted: 
 
 
 async def _problems(connection: Any, table: TableName, wanted: Wanted) -> list[schema.Problem]:
-    """What is wrong with the table, once it was made where that is asked for."""
+    """What keeps a relay from using the table, after creating it if that is asked for."""
     problems = await schema.check(connection, table, wanted.channel)
     if wanted.manage_schema == "Create" and [problem.kind for problem in problems] == ["missing_table"]:
         await schema.create(connection, table, wanted.channel)
-        return await schema.check(connection, table, wanted.channel)
-    return problems
+        problems = await schema.check(connection, table, wanted.channel)
+    return [problem for problem in problems if problem.stops_relay]

@@ -5,8 +5,10 @@ import logging
 import time
 from collections.abc import Iterable
 from contextlib import closing
+from weakref import WeakKeyDictionary
 
 from outbox_core.logs import event
+from outbox_operator.broker.identity import VhostIdentity
 from outbox_operator.broker.snapshot import BrokerProblem
 from outbox_operator.broker.vhosts import Vhost, Vhosts
 from outbox_operator.children.family import Facilities
@@ -29,11 +31,13 @@ from outbox_operator.cluster.store import Place, Store
 from outbox_operator.cluster.watch_check import WatchCheck
 from outbox_operator.cluster.watching import run_watches
 from outbox_operator.metrics import Metrics
+from outbox_operator.planning.findings import FAILED
 from outbox_operator.reconciling.departures import Departures
 from outbox_operator.reconciling.execution import Execution
 from outbox_operator.reconciling.invalid import publish_invalid
 from outbox_operator.reconciling.key import Key
 from outbox_operator.reconciling.listeners import Listeners
+from outbox_operator.reconciling.publication import publish
 from outbox_operator.reconciling.relays import Relays
 from outbox_operator.reconciling.work_queue import WorkQueue
 from outbox_operator.reconciling.world import World
@@ -77,6 +81,7 @@ class Operator:
         self._relays = Relays(self.world, execution, departures)
         self._listeners = Listeners(self.world, execution, departures)
         self._owners: dict[Place, Key] = {}
+        self._identities: WeakKeyDictionary[Vhost, VhostIdentity] = WeakKeyDictionary()
         self._unread: set[Key] = set()
         """The resources that could not be read when they were last looked at."""
         self.watch_check = WatchCheck(cluster, self.world.store, settings.namespaces)
@@ -124,10 +129,24 @@ class Operator:
         except Exception:
             # One resource must not stop the others; it comes back after a while, and the log has it all.
             _log.exception("reconcile failed", extra={"resource": str(key)})
+            await self._publish_failure(key)
             succeeded = False
         metrics.reconcile_seconds.labels(key.kind).observe(time.perf_counter() - began)
         metrics.reconciles.labels(key.kind, "success" if succeeded else "error").inc()
         return succeeded
+
+    async def _publish_failure(self, key: Key) -> None:
+        """Replace conditions that may not be true any more."""
+        store, place = self.world.store, (key.namespace, key.name)
+        owner = store.relays.get(place) if key.kind == RELAY.kind else store.listeners.get(place)
+        if owner is None:
+            return
+        try:
+            await publish(self.world, owner, (FAILED,))
+        except NotLeaderError:
+            raise
+        except ClusterError as error:
+            event(_log, logging.WARNING, "status not written", resource=str(key), cause=str(error))
 
     async def _reconciler(self, key: Key) -> bool:
         kind = RELAY if key.kind == RELAY.kind else LISTENER
@@ -197,10 +216,14 @@ class Operator:
     def _on_vhost(self, vhost: Vhost) -> None:
         """A virtual host is not as it was: whoever it is another to has to be looked at."""
         world = self.world
+        is_renamed = self._identities.get(vhost) != vhost.identity
+        self._identities[vhost] = vhost.identity
         for place, relay in world.store.relays.items():
             entry = world.entries.get(relay.metadata.path)
             if entry is None or entry.vhost is not vhost:
                 continue
+            if is_renamed:
+                world.call_rivals(*place)
             is_problem = isinstance(vhost.state, BrokerProblem)
             if is_problem or self._relays.is_concerned(relay, entry):
                 world.queue.add(Key("OutboxRelay", *place))

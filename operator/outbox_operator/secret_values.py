@@ -11,7 +11,7 @@ from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 
 _MOST_OF_A_PORT = 65535
-_NOT_IN_A_HOST = frozenset(" ,/@?#\t\r\n")
+_NOT_IN_A_HOST = frozenset(" ,/@?#[]\\%\t\r\n")
 
 
 class UnusableSecretError(Exception):
@@ -78,7 +78,7 @@ class SecretValues:
     def host(self) -> str:
         """The key `host`; an IPv6 address is without its brackets."""
         host = self.text("host").removeprefix("[").removesuffix("]")
-        if _NOT_IN_A_HOST.intersection(host) or (":" in host and not _is_ipv6(host)):
+        if not is_host(host):
             raise self.invalid("host", "must be one host's name or address, without scheme, port and path")
         return host
 
@@ -93,6 +93,16 @@ class SecretValues:
         """That a key says something that cannot be used."""
         reason = "InvalidUri" if key == "uri" else "InvalidValue"
         return UnusableSecretError(reason, f"{self.described}: key {key} {words}")
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is one host's name or address, without the brackets of an IPv6 address."""
+    if ":" in text:
+        return _is_ipv6(text)
+    try:
+        return bool(text.encode("idna")) and not _NOT_IN_A_HOST.intersection(text)
+    except UnicodeError:
+        return False
 
 
 def _is_ipv6(host: str) -> bool:

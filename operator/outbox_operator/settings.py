@@ -31,8 +31,10 @@ class Settings:
     """How long the broker user of a deleted resource stays: its pods may have something under way."""
     give_up_seconds: float = 300
     """How long a deletion waits for a broker that cannot be reached."""
-    count_seconds: float = 6
-    """How late a broker may count the messages in a queue: RabbitMQ does each 5 s for quorum queues."""
+    count_seconds: float = 10
+    """How late a broker may count the messages in a queue: RabbitMQ does so every 5 s for quorum queues."""
+    installation: str = ""
+    """Tells this installation from others on the same broker; the uid of its Lease where it is empty."""
     network_policies: bool = False
     """Make a NetworkPolicy for the pods: nobody reaches them but for their metrics and probes."""
 

@@ -259,7 +259,7 @@ async def _checkup(site: Site, **changes: str) -> tuple[int | None, str]:
     operator = site.find("Deployment", RELEASE)
     assert operator is not None
     [container] = operator["spec"]["template"]["spec"]["containers"]
-    told = {variable["name"]: variable["value"] for variable in container["env"]}
+    told = {variable["name"]: variable.get("value", "") for variable in container["env"]}
     kubeconfig = str(site.identity.kubeconfig)
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -1,5 +1,6 @@
 """What an administrator does to a RabbitMQ, for tests: users, permissions, connections, alarms."""
 
+import asyncio
 import json
 import subprocess
 import time
@@ -7,11 +8,13 @@ import urllib.error
 import urllib.request
 import uuid
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+import pytest
 
 from outbox_cli.local import Services
 from outbox_cli.local.rabbitmq import RabbitMQServer
@@ -67,6 +70,25 @@ def user_without_rights(services: Services) -> Iterator[str]:
         yield name
     finally:
         management(services, "DELETE", f"users/{name}")
+
+
+@asynccontextmanager
+async def suspended_queue(services: Services, rabbitmq_url: str, queue: str) -> AsyncIterator[None]:
+    """Stop the process of a queue for the block: it neither takes nor refuses messages, and confirms none.
+
+    Afterwards it handles all that was sent to it meanwhile. `rabbitmq_url` has the queue's vhost.
+    """
+    server = services.rabbitmq
+    if not isinstance(server, RabbitMQServer):
+        pytest.skip("needs RabbitMQ from the programs on this machine")
+    vhost = urlsplit(rabbitmq_url).path.removeprefix("/") or "/"
+    found = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>))'
+    pid = "P = case amqqueue:get_pid(Q) of {Name, _} -> whereis(Name); Pid -> Pid end"
+    await asyncio.to_thread(rabbitmqctl, server, "eval", f"{found}, {pid}, sys:suspend(P).")
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(rabbitmqctl, server, "eval", f"{found}, {pid}, sys:resume(P).")
 
 
 def rabbitmqctl(server: RabbitMQServer, *arguments: str) -> None:

@@ -28,6 +28,7 @@ from outbox_operator.broker.actions import (
     RemoveQueue,
     RemoveUser,
 )
+from outbox_operator.broker.identity import ClusterIdentity
 from outbox_operator.broker.live_snapshot import LiveSnapshot
 from outbox_operator.broker.management import Management, ManagementError, Timeouts
 from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
@@ -179,13 +180,55 @@ async def test_a_binding_of_ours_is_beside_somebody_elses_and_goes_alone(
     assert [each.owner for each in seen.bindings["shop.mail"]] == [None]
 
 
-async def test_a_vhost_is_seen_in_five_calls_and_one_more_for_the_first(access: BrokerAccess) -> None:
+async def test_a_vhost_is_seen_in_seven_calls_and_three_more_for_the_first(access: BrokerAccess) -> None:
     counter = Counter()
     async with Management(access, on_call=counter) as broker:
         await broker.snapshot()
-        assert counter.calls == [("GET", "200")] * 6
+        assert counter.calls == [("GET", "200")] * 10
         await broker.snapshot()
-        assert len(counter.calls) == 11
+        assert len(counter.calls) == 17
+
+
+async def test_a_broker_is_the_same_by_every_address_and_for_every_user(
+    broker: Management, access: BrokerAccess, services: Services
+) -> None:
+    seen = (await broker.snapshot()).cluster
+    assert seen is not None
+    assert seen.id is not None
+    by_name = replace(access, management_url=access.management_url.replace("127.0.0.1", "localhost"))
+    assert by_name != access
+    async with entered(by_name) as same:
+        assert (await same.snapshot()).cluster == seen
+    with user_without_rights(services) as name:
+        management(services, "PUT", f"users/{name}", {"password": name, "tags": "management"})
+        management(services, "PUT", f"permissions/{quote(access.vhost, safe='')}/{name}", EVERYTHING)
+        async with entered(replace(access, username=name, password=name)) as same:
+            assert (await same.snapshot()).cluster == ClusterIdentity(seen.name)
+
+
+@pytest.mark.parametrize("if_empty", [False, True])
+async def test_a_queue_that_another_listener_has_marked_is_not_removed(
+    broker: Management, if_empty: bool
+) -> None:
+    binding = Binding("outbox", "shop.mail", "a")
+    await done(
+        broker,
+        MakeExchange(Exchange("outbox", "topic")),
+        MakeQueue(QUORUM),
+        MakeBinding(binding, "shop/mail", "here"),
+        MakeBinding(binding, "shop/mail"),
+    )
+    removal = RemoveQueue("shop.mail", if_empty, "shop/mail", "here")
+    others = [("shop/other", "here"), ("shop/mail", "there")]
+    for owner, installation in others:
+        key = await broker.perform(MakeBinding(binding, owner, installation))
+        problem = await refusal_of(broker, removal)
+        assert problem.reason == "InUse"
+        assert f"bound by OutboxListener {owner} of installation {installation} too" in problem.message
+        assert key is not None
+        await done(broker, RemoveBinding(binding, key))
+    await done(broker, removal, removal)
+    assert (await broker.snapshot()).queues == {}
 
 
 async def test_the_number_of_messages_is_seen(broker: Management, rabbitmq_url: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from outbox import schema
 from outbox_cli.local.ports import free_ports
+from outbox_operator.reconciling import relays
 from tests.operator.accounts import (
     NOTHING,
     broker_uri,
@@ -54,6 +55,19 @@ def without(values: dict[str, str], *names: str) -> dict[str, str]:
 
 
 # Secrets.
+
+
+async def test_a_failure_of_the_operator_itself_is_not_hidden_by_old_conditions(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay = site.relay()
+    site.make_secrets()
+    site.api.create(relay)
+    async with site.operating():
+        await site.until_condition(relay)
+        monkeypatch.setattr(relays, "plan", lambda _: 1 / 0)
+        site.edit(relay, replicas=1)
+        await site.until_condition(relay, "Ready", "Unknown", "InternalError")
 
 
 async def test_a_secret_that_arrives_is_acted_on_at_once(site: Site) -> None:

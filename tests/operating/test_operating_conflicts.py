@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import pytest
@@ -193,17 +192,6 @@ async def test_a_listener_whose_broker_becomes_known_late_does_not_take_a_queue_
         assert site.condition(younger)["status"] == "True"
 
 
-@pytest.fixture
-def another_vhost(site: Site) -> Iterator[str]:
-    """The URL of another virtual host of the site's broker."""
-    name, parts = f"other-{uuid4().hex}", urlsplit(site.rabbitmq_url)
-    site.broker("PUT", f"vhosts/{name}")
-    everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    site.broker("PUT", f"permissions/{name}/{parts.username}", everything)
-    yield urlunsplit(parts._replace(path=f"/{name}"))
-    site.broker("DELETE", f"vhosts/{name}")
-
-
 async def test_two_that_have_a_queue_of_one_name_do_not_share_it_when_one_moves_to_the_others_vhost(
     site: Site, another_vhost: str
 ) -> None:
@@ -217,8 +205,9 @@ async def test_two_that_have_a_queue_of_one_name_do_not_share_it_when_one_moves_
         for each in (older, younger):
             await site.until_condition(each)
         site.change_secret("moving", uri=site.rabbitmq_url)
-        await owned_by(site, younger, "shared", f"{site.namespace}/a")
-        assert site.condition(older)["status"] == "True"
+        # Whoever has marked the queue keeps it: workers may consume from it.
+        await owned_by(site, older, "shared", f"{site.namespace}/b")
+        assert site.condition(younger)["status"] == "True"
 
 
 @pytest.mark.parametrize("first", ["q", "q.dlq"])
@@ -272,3 +261,18 @@ async def test_a_queue_is_not_shared_between_namespaces_either(
         assert len(operator.world.vhosts._opened) == (2 if credentials == "others" else 1)
         here.delete(older)
         await there.until_condition(younger)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"internal": True}, {"auto_delete": True}, {"arguments": {"alternate-exchange": "elsewhere"}}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+async def test_an_exchange_that_would_lose_messages_is_reported(site: Site, wrong: dict[str, Any]) -> None:
+    site.broker("PUT", "exchanges/{vhost}/outbox", {"type": "topic", "durable": True, **wrong})
+    relay = site.relay()
+    site.make_secrets()
+    site.api.create(relay)
+    async with site.operating():
+        said = await site.until_condition(relay, "TopologyReady", "False", "ArgumentsDiffer")
+    assert 'exchange "outbox"' in said["message"]

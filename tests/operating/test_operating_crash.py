@@ -19,7 +19,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from outbox_cli.local import Services
-from outbox_operator.broker.actions import Action
+from outbox_operator.broker.actions import Action, RemoveBinding
 from outbox_operator.broker.management import Management
 from outbox_operator.cluster.client import Cluster
 from outbox_operator.cluster.connection import Connection
@@ -201,6 +201,45 @@ async def test_a_leader_that_lost_its_lease_leaves_a_plan_half_done(
     assert site.exchanges()
     assert site.queues() == {}
     assert site.status(site.relay()) == site.status(site.listener()) == {}
+
+
+async def test_the_next_leader_finishes_a_deletion_that_was_half_done(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener, queue = site.listener(deletionPolicy="Delete", retryDelays=[]), f"{site.namespace}.mail"
+    site.make_secrets()
+    site.api.create(site.relay())
+    site.api.create(listener)
+    async with site.operating():
+        await site.until_condition(listener)
+    perform, fence = Management.perform, Fence(3600)
+    fence.open(uptime())
+    done: list[str] = []
+
+    async def last(self: Management, action: Action) -> str | None:
+        told = await perform(self, action)
+        done.append(type(action).__name__)
+        if isinstance(action, RemoveBinding):
+            fence.close()
+        return told
+
+    site.delete(listener)
+    connection = await Connection.open({"KUBECONFIG": str(site.identity.kubeconfig)})
+    settings = Settings(namespaces=(site.namespace,), count_seconds=0.2, installation="tests")
+    operator = Operator(settings, connection, fence, Metrics(CollectorRegistry()))
+    with monkeypatch.context() as changed:
+        changed.setattr(Management, "perform", last)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with pytest.raises(ExceptionGroup) as ended:
+                await operator.run()
+    await connection.close()
+    assert ended.group_contains(NotLeaderError)
+    assert done == ["RemoveBinding"]
+    assert queue in site.queues()
+    assert not site.is_gone(listener)
+    async with site.operating():
+        await site.until(lambda: site.is_gone(listener), "the end of the listener")
+    assert site.queues() == {}
 
 
 @dataclass(frozen=True)
@@ -399,7 +438,8 @@ def _gist(manifest: Manifest) -> dict[str, Any]:
 
 def _anonymous(found: Any, site: Site, owners: Sequence[Manifest]) -> Any:
     """The same with other names for the place, for each uid and for what was drawn by lot."""
-    text = json.dumps(found, sort_keys=True).replace(site.namespace, "NAMESPACE")
+    text = json.dumps(found, sort_keys=True)
+    text = text.replace(site.namespace, "NAMESPACE").replace(site.vhost, "VHOST")
     for owner in owners:
         text = text.replace(owner["metadata"]["uid"][:8], f"UID-{owner['kind']}")
     text = re.sub(r"(outbox\.(?:relay|listener)\.NAMESPACE\.\w+\.[\w-]+)-[0-9a-f]{8}\b", r"\1-CHANCE", text)

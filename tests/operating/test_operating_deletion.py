@@ -5,13 +5,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import aio_pika
 import pytest
 
 from outbox_operator.cluster import store as cluster_store
+from outbox_operator.cluster.errors import ForbiddenError
 from outbox_operator.planning.removal import FINALIZER
 from outbox_operator.resources import OutboxListener
 from tests.operator.control_plane.api import Manifest, RefusedError
 from tests.operator.control_plane.bridge import Bridge
+from tests.operator.pods import Pods
 from tests.operator.site import Site
 
 _POLICIES = ("Retain", "DeleteIfEmpty", "Delete")
@@ -170,6 +173,99 @@ async def test_a_message_that_nobody_has_counted_yet_keeps_its_queue(site: Site)
         assert queue in site.queues()
         _purge(site, queue)
         await _until_gone(site, listener)
+
+
+async def test_delete_if_empty_keeps_a_queue_with_a_message_in_flight(site: Site) -> None:
+    listener = site.listener(deletionPolicy="DeleteIfEmpty", retryDelays=[])
+    queue = f"{site.namespace}.mail"
+    site.make_secrets()
+    _create(site, site.relay(), listener)
+    async with site.operating(count_seconds=6):
+        await _ready(site, listener)
+        async with await aio_pika.connect(site.rabbitmq_url) as connection:
+            channel = await connection.channel()
+            _publish(site, "outbox", "user.created")
+            await (await channel.get_queue(queue, ensure=False)).get()
+            site.delete(listener)
+            await _until_waiting(site, listener, f'queue "{queue}" has 1 message')
+            assert queue in site.queues()
+
+
+async def test_a_dead_letter_that_comes_last_keeps_its_queue(site: Site) -> None:
+    listener = site.listener(deletionPolicy="DeleteIfEmpty", retryDelays=[])
+    queue = f"{site.namespace}.mail"
+    site.make_secrets()
+    _create(site, site.relay(), listener)
+    async with site.operating(count_seconds=6):
+        await _ready(site, listener)
+        site.delete(listener)
+        await site.until(lambda: queue not in site.queues(), "the end of the queue")
+        _publish(site, "amq.default", f"{queue}.dlq")
+        await _until_waiting(site, listener, f'queue "{queue}.dlq" has 1 message')
+        assert set(site.queues()) == {f"{queue}.dlq"}
+
+
+async def test_a_dead_letter_queue_is_unbound_before_it_goes(site: Site) -> None:
+    """A dead letter that cannot be routed stays with its sender; one in a deleted queue is lost."""
+    listener = site.listener(deletionPolicy="DeleteIfEmpty", retryDelays=[])
+    queue = f"{site.namespace}.mail"
+    site.make_secrets()
+    _create(site, site.relay(), listener)
+    async with site.operating(count_seconds=3):
+        await _ready(site, listener)
+        assert site.bindings(f"{queue}.dlq") == {("outbox.dlx", queue)}
+        site.delete(listener)
+        await site.until(lambda: site.bindings(f"{queue}.dlq") == set(), "a queue without a binding")
+        assert set(site.queues()) == {f"{queue}.dlq"}
+        body: Any = {"properties": {}, "routing_key": queue, "payload": "{}", "payload_encoding": "string"}
+        assert not site.broker("POST", "exchanges/{vhost}/outbox.dlx/publish", body)["routed"]
+        await _until_gone(site, listener)
+    assert site.queues() == {}
+
+
+async def test_an_ordered_listener_that_deletes_if_empty_is_deleted(site: Site) -> None:
+    """RabbitMQ refuses to show the messages of a queue with a single active consumer."""
+    listener = site.listener(deletionPolicy="DeleteIfEmpty", ordered=True)
+    site.make_secrets()
+    _create(site, site.relay(), listener)
+    async with site.operating():
+        await _ready(site, listener)
+        site.delete(listener)
+        await _until_gone(site, listener)
+    assert site.queues() == {}
+
+
+async def test_delete_if_empty_stops_its_pods_before_the_queue_goes(site: Site) -> None:
+    listener = site.listener(deletionPolicy="DeleteIfEmpty", worker={"image": "shop:1"})
+    queue, pods = f"{site.namespace}.mail", Pods(site, listener)
+    site.make_secrets()
+    _create(site, site.relay(), listener)
+    async with site.operating():
+        await pods.until_made()
+        pods.make_running_pod("worker-1")
+        site.delete(listener)
+        await _until_waiting(site, listener, "its pods have ended")
+        assert queue in site.queues()
+        await site.until(lambda: site.find("Deployment", "mail-worker") is None, "the end of its Deployment")
+        pods.end_pod("worker-1")
+        await _until_gone(site, listener)
+    assert queue not in site.queues()
+
+
+async def test_a_queue_that_others_have_bound_too_is_not_deleted_if_empty(site: Site) -> None:
+    listener = site.listener(deletionPolicy="DeleteIfEmpty", retryDelays=[])
+    queue = f"{site.namespace}.mail"
+    site.make_secrets()
+    _create(site, site.relay(), listener)
+    async with site.operating():
+        await _ready(site, listener)
+        site.broker("POST", f"bindings/{{vhost}}/e/outbox/q/{queue}", {"routing_key": "theirs"})
+        site.delete(listener)
+        await _until_waiting(site, listener, f'queue "{queue}" is still bound', '"theirs"')
+        assert site.bindings(queue) == {("outbox", "theirs")}
+        site.broker("DELETE", f"bindings/{{vhost}}/e/outbox/q/{queue}/theirs")
+        await _until_gone(site, listener)
+    assert queue not in site.queues()
 
 
 async def test_delete_removes_queues_with_their_messages(site: Site) -> None:
@@ -527,6 +623,28 @@ async def test_a_deleted_namespace_is_not_held_up_for_long(site: Site) -> None:
         await _until_gone(site, relay, listener)
 
 
+@pytest.mark.parametrize("relay_policy", ["Retain", "Delete"])
+async def test_a_deleted_namespace_is_not_held_up_by_an_operator_that_comes_later(
+    site: Site, relay_policy: str
+) -> None:
+    """It never knew the broker, as the Secrets are gone, and can make nothing in the namespace any more."""
+    relay = site.relay(deletionPolicy=relay_policy, replicas=1)
+    listener = site.listener(deletionPolicy="DeleteIfEmpty", worker={"image": "shop:1"})
+    site.make_secrets()
+    _create(site, relay, listener)
+    async with site.operating():
+        for each in (relay, listener):
+            await site.until_condition(each, "TopologyReady")
+    site.api.request("DELETE", f"/api/v1/namespaces/{site.namespace}")
+    for secret in ("shop-db", "shop-rabbitmq"):
+        site.delete({"kind": "Secret", "metadata": {"name": secret}})
+    async with site.operating(give_up_seconds=1):
+        for each in (relay, listener):
+            site.delete(each)
+        await _until_gone(site, relay, listener)
+    assert f"{site.namespace}.mail" in site.queues()
+
+
 async def test_a_resource_that_cannot_be_read_any_more_can_be_deleted(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -549,6 +667,60 @@ async def test_a_resource_that_cannot_be_read_any_more_can_be_deleted(
     [told] = _told(site, listener, "BrokerObjectsLeft")
     assert "priority" in told
     assert f"{site.namespace}.mail" in site.queues()
+
+
+_NO_URL = "http://[:::]:15672"
+"""What the rules of the resources let pass, and no library takes for a URL."""
+
+
+async def test_a_management_url_that_cannot_be_parsed_is_reported(site: Site) -> None:
+    relay, other = site.relay(), site.relay("other", exchange="other")
+    site.make_secrets()
+    _create(site, relay, other)
+    async with site.operating():
+        await _ready(site, relay)
+        site.edit(relay, broker={"managementUrl": _NO_URL})
+        said = await site.until_condition(relay, "CredentialsValid", "False", "InvalidUrl")
+        assert "spec.broker.managementUrl" in said["message"]
+        await _ready(site, other)
+
+
+@pytest.mark.parametrize("way", ["giving up", "annotation", "Retain"])
+async def test_resources_with_a_url_that_cannot_be_parsed_can_be_deleted(site: Site, way: str) -> None:
+    relay, listener = site.relay(deletionPolicy="Delete"), site.listener(deletionPolicy="Delete")
+    site.make_secrets()
+    _create(site, relay, listener)
+    async with site.operating():
+        await _ready(site, relay, listener)
+    site.edit(relay, broker={"managementUrl": _NO_URL})
+    async with site.operating(give_up_seconds=1 if way == "giving up" else 300):
+        for each in (listener, relay):
+            if way == "annotation":
+                site.annotate(each, skip_broker_cleanup="")
+            elif way == "Retain":
+                site.edit(each, deletionPolicy="Retain")
+            site.delete(each)
+        await _until_gone(site, listener, relay)
+    assert f"{site.namespace}.mail" in site.queues()
+
+
+async def test_a_secret_that_the_operator_may_not_read_does_not_hold_up_a_deletion(site: Site) -> None:
+    relay, listener = site.relay(deletionPolicy="Delete"), site.listener(deletionPolicy="Delete")
+    site.make_secrets()
+    _create(site, relay, listener)
+    async with site.operating():
+        await _ready(site, relay, listener)
+
+    async def refused(*_: str) -> None:
+        raise ForbiddenError("secrets is forbidden")
+
+    async with site.operating(give_up_seconds=1) as operator:
+        operator.world.secrets.read = refused  # type: ignore[method-assign, assignment]
+        for each in (listener, relay):
+            site.delete(each)
+        await _until_gone(site, listener, relay)
+    [told] = _told(site, relay, "BrokerObjectsLeft")
+    assert "secrets is forbidden" in told
 
 
 async def test_pods_and_their_user_go_with_a_listener_that_deletes(site: Site) -> None:

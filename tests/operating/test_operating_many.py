@@ -71,6 +71,8 @@ async def test_the_calls_to_the_broker_do_not_grow_with_the_number_of_resources(
             f"exchanges/{vhost}",
             f"queues/{vhost}",
             f"bindings/{vhost}",
+            f"policies/{vhost}",
+            f"operator-policies/{vhost}",
             "users",
             f"vhosts/{vhost}/permissions",
         }

@@ -9,6 +9,7 @@ import pytest
 
 from outbox_cli.local import Services
 from outbox_cli.local.services import to_stderr
+from outbox_operator.broker.snapshot import INSTALLATION
 from outbox_operator.cluster.kinds import LEASE, path
 from outbox_operator.crds import DEFINITIONS
 from outbox_operator.rbac import LEASE_RIGHTS, RESOURCE_RIGHTS
@@ -249,3 +250,17 @@ async def test_a_cluster_without_our_kinds_is_refused_and_with_them_served_every
                 await shop.until_condition(shop.listener())
             operator.process.terminate()
             assert (await operator.ended()).status == 0
+
+
+# What it makes.
+
+
+async def test_its_bindings_are_marked_with_the_uid_of_its_lease(site: Site) -> None:
+    site.make_secrets()
+    site.api.create(site.relay())
+    site.api.create(site.listener())
+    async with _operator(site):
+        await site.until_condition(site.listener())
+    bindings = site.broker("GET", f"queues/{{vhost}}/{site.namespace}.mail/bindings")
+    [installation] = [each["arguments"].get(INSTALLATION) for each in bindings if each["source"]]
+    assert installation == _lease(site)["metadata"]["uid"]

@@ -3,11 +3,13 @@
 import json
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from outbox.topology import Subscription, topology
 from outbox_operator.broker.snapshot import OWNER
 from tests.operator.control_plane.api import Manifest
 from tests.operator.counting import several_passes
+from tests.operator.pods import Pods
 from tests.operator.site import Site
 
 KEY = ("user.created",)
@@ -141,6 +143,63 @@ async def test_an_edit_of_the_delays_makes_new_tiers_and_takes_the_old_away(site
             lambda: tiers(site) == {"outbox.delay_2s", "outbox.delay_500ms"}, "the new tiers and not the old"
         )
         await site.until_condition(site.relay())
+
+
+def worker_of(site: Site) -> tuple[Manifest, Pods]:
+    listener = site.listener(retryDelays=["1s"], worker={"image": "shop:1"})
+    start(site, site.relay(), listener)
+    return listener, Pods(site, listener)
+
+
+def written(site: Site, pods: Pods) -> str:
+    """What the broker user of the pods may write to."""
+    user = urlsplit(pods.broker_uri).username
+    return str(site.broker("GET", f"permissions/{{vhost}}/{user}")["write"])
+
+
+async def test_the_tiers_of_a_paused_listener_stay(site: Site) -> None:
+    listener, pods = worker_of(site)
+    async with site.operating(**EAGER) as operator:
+        await pods.until_made()
+        site.edit(listener, paused=True, retryDelays=["10s"])
+        await site.until_condition(listener, "Paused")
+        await several_passes(site, operator)
+        assert "outbox.delay_1s" in tiers(site)
+
+
+async def test_tiers_and_permissions_outlast_the_pods_of_before(site: Site) -> None:
+    listener, pods = worker_of(site)
+    async with site.operating(**EAGER) as operator:
+        await pods.until_made()
+        pods.make_running_pod("old")
+        pods.roll_out()
+        await site.until_condition(listener)
+        site.edit(listener, retryDelays=["10s"])
+        await site.until(lambda: "outbox.delay_10s" in tiers(site), "the new tier")
+        pods.begin_rollout()
+        await several_passes(site, operator)
+        assert tiers(site) == {"outbox.delay_1s", "outbox.delay_10s"}
+        assert "delay_1s" in written(site, pods)
+        assert "delay_10s" in written(site, pods)
+        pods.end_pod("old")
+        pods.roll_out()
+        await site.until(lambda: tiers(site) == {"outbox.delay_10s"}, "the end of the old tier")
+        await site.until(lambda: "delay_1s" not in written(site, pods), "the end of the old permission")
+
+
+async def test_tiers_and_permissions_stay_while_an_edit_cannot_be_applied(site: Site) -> None:
+    listener, pods = worker_of(site)
+    async with site.operating(**EAGER) as operator:
+        await pods.until_made()
+        pods.roll_out()
+        await site.until_condition(listener)
+        # The API server takes this in a resource, and not in a Deployment.
+        worker = {"image": "shop:1", "template": {"nodeSelector": {"not a label": "x"}}}
+        site.edit(listener, retryDelays=["10s"], worker=worker)
+        await site.until_condition(listener, "WorkloadAvailable", "False")
+        await several_passes(site, operator)
+        assert "outbox.delay_1s" in tiers(site)
+        assert "delay_1s" in written(site, pods)
 
 
 async def test_a_tier_is_kept_for_a_while_after_nobody_needs_it(site: Site) -> None:

@@ -7,7 +7,7 @@ from outbox_operator.operator import Operator
 from tests.operator.site import Site
 
 _WRITES = {"create", "update", "apply", "patch", "delete"}
-_CALLS_OF_A_LOOK = 5
+_CALLS_OF_A_LOOK = 7
 
 
 def samples(metric: Any) -> Iterator[tuple[dict[str, str], float]]:

@@ -252,6 +252,10 @@ RULES = [
         "spec.broker.managementUrl",
         "must be http://host:port or https://host:port, without user",
     ),
+    *(
+        Case(RELAY, {"broker.managementUrl": url}, "spec.broker.managementUrl", "must be http://host:port or")
+        for url in ("http://[::1:15672", "http://::1]:15672", "http://rabbitmq:port", "http://rabbitmq?a=b")
+    ),
     Case(RELAY, {"pollInterval": "9ms"}, "spec.pollInterval", "must be a duration from 10ms to 1h; write"),
     Case(
         RELAY,

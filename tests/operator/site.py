@@ -221,6 +221,7 @@ class Site:
             "drift_seconds": 0.5,
             "count_seconds": 0.2,
             "relay_image": "relay:1",
+            "installation": "tests",
             **settings,
         }
         connection = await Connection.open({"KUBECONFIG": str(self.identity.kubeconfig)})

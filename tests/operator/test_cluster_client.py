@@ -153,6 +153,26 @@ async def test_a_patch_of_the_status_leaves_the_generation(
     assert patched["metadata"]["generation"] == 1
 
 
+@pytest.mark.parametrize("uid", ["its own", "another's"])
+async def test_a_status_is_written_to_the_object_that_it_is_about_alone(
+    api: Api, cluster: Cluster, namespace: str, uid: str
+) -> None:
+    _relay(api, namespace)
+    made = await cluster.get(RELAY, namespace, "shop")
+    assert made is not None
+    metadata = Metadata.model_validate(made["metadata"])
+    operations = [{"op": "add", "path": "/status", "value": {"backlog": 3}}]
+    if uid == "its own":
+        written = await cluster.patch_status(RELAY, metadata, operations)
+        assert written["status"]["backlog"] == 3
+        return
+    with pytest.raises(NotFoundError, match="another object has its name by now"):
+        await cluster.patch_status(RELAY, metadata.model_copy(update={"uid": "another"}), operations)
+    found = await cluster.get(RELAY, namespace, "shop")
+    assert found is not None
+    assert "status" not in found
+
+
 async def test_a_patch_of_what_is_gone_says_so(cluster: Cluster, namespace: str) -> None:
     with pytest.raises(NotFoundError, match=f'OutboxRelay {namespace}/shop: .*"shop" not found'):
         await cluster.patch(RELAY, namespace, "shop", {"status": {"backlog": 3}}, "status")

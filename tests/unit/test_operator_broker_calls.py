@@ -34,6 +34,14 @@ CALLS = [
         {"routing_key": "user.#", "arguments": {"outbox.dev/owner": "shop/mail"}},
     ),
     (
+        MakeBinding(BINDING, "shop/mail", "here"),
+        ("POST bindings/%2F/e/an%20exchange/q/a%2Fqueue",),
+        {
+            "routing_key": "user.#",
+            "arguments": {"outbox.dev/owner": "shop/mail", "outbox.dev/installation": "here"},
+        },
+    ),
+    (
         RemoveBinding(BINDING, "user.%23~x"),
         ("DELETE bindings/%2F/e/an%20exchange/q/a%2Fqueue/user.%2523~x",),
         None,

@@ -16,7 +16,7 @@ def test_listings_become_values() -> None:
     assert parse_exchanges(exchanges) == {"outbox": ObservedExchange("outbox", "topic", durable=True)}
     assert parse_queues(queues) == {
         "mails": ObservedQueue("mails", {"x-queue-type": "quorum"}, durable=True, messages=3),
-        "away": ObservedQueue("away", {}, durable=False, messages=0),
+        "away": ObservedQueue("away", {}, durable=False, messages=0, is_counted=False),
     }
 
 
@@ -34,6 +34,7 @@ def test_bindings_are_listed_by_queue_in_one_order_without_those_of_the_default_
     listing = [
         binding("", "mails"),
         binding("outbox", "b"),
+        binding("outbox", "b", **{"outbox.dev/owner": "shop/mails", "outbox.dev/installation": "here"}),
         binding("outbox", "b", **{"outbox.dev/owner": "shop/mails"}),
         binding("outbox", "a"),
         binding("outbox", "a", kind="exchange"),
@@ -42,6 +43,7 @@ def test_bindings_are_listed_by_queue_in_one_order_without_those_of_the_default_
         ObservedBinding(Binding("outbox", "mails", "a"), "a~", None),
         ObservedBinding(Binding("outbox", "mails", "b"), "b~", None),
         ObservedBinding(Binding("outbox", "mails", "b"), "b~", "shop/mails"),
+        ObservedBinding(Binding("outbox", "mails", "b"), "b~", "shop/mails", "here"),
     )
     assert parse_bindings(listing) == {"mails": found}
     assert parse_bindings(reversed(listing)) == {"mails": found}

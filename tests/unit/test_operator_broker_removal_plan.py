@@ -6,7 +6,7 @@ import pytest
 from outbox.topology import Binding, Subscription, topology
 from outbox_operator.broker.actions import RemoveBinding, RemoveExchange, RemoveQueue
 from outbox_operator.broker.live_snapshot import LiveSnapshot
-from outbox_operator.broker.removal_plan import binding_removal, queue_removal, tier_removal, unused_tiers
+from outbox_operator.broker.removal_plan import binding_removal, tier_removal, unused_tiers
 from outbox_operator.broker.snapshot import ObservedBinding, ObservedQueue, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
 
@@ -88,10 +88,22 @@ def test_a_queue_with_another_name_is_no_tier(name: str) -> None:
 
 
 def test_a_tier_goes_exchange_first_so_that_nothing_comes_in() -> None:
-    assert tier_removal("outbox.delay_1s") == (
+    assert tier_removal("outbox.delay_1s", with_tiers()) == (
         RemoveExchange("outbox.delay_1s"),
         RemoveQueue("outbox.delay_1s", if_empty=True),
     )
+
+
+def test_of_a_tier_that_another_installation_uses_only_our_mark_goes() -> None:
+    name = "outbox.delay_1s"
+    binding = Binding(name, name, "")
+    ours = ObservedBinding(binding, "ours~", "outbox", "here")
+    theirs = ObservedBinding(binding, "theirs~", "outbox", "there")
+    shared = replace(with_tiers(), bindings={name: (ours, theirs)})
+    assert name in unused_tiers("outbox", (), shared, "here")
+    assert tier_removal(name, shared, "here") == (RemoveBinding(binding, "ours~"),)
+    left = replace(shared, bindings={name: (theirs,)})
+    assert name not in unused_tiers("outbox", (), left, "here")
 
 
 def test_what_is_left_of_a_tier_goes_when_it_is_empty() -> None:
@@ -116,13 +128,6 @@ def test_a_lone_queue_that_is_not_what_we_make_stays(name: str, arguments: dict[
     ours = with_tiers().queues["outbox.delay_1s"].arguments
     queue = ObservedQueue(name, ours if arguments is None else arguments, durable=True, messages=0)
     assert unused_tiers("outbox", (), Snapshot({}, {name: queue}, {}, None)) == ()
-
-
-def test_a_listeners_queues_go_the_dead_letters_last() -> None:
-    assert queue_removal("mails", "mails.dlq", if_empty=True) == (
-        RemoveQueue("mails", if_empty=True),
-        RemoveQueue("mails.dlq", if_empty=True),
-    )
 
 
 def test_the_way_into_a_queue_is_closed_by_removing_what_its_listener_has_bound() -> None:

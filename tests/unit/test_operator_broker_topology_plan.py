@@ -62,6 +62,20 @@ def arguments(queue: str) -> dict[str, Any]:
     return next(each.arguments for each in WANTED.queues if each.name == queue)
 
 
+@pytest.mark.parametrize(
+    ("exchange", "words"),
+    [
+        ({"is_internal": True}, "is internal"),
+        ({"is_auto_deleted": True}, "is deleted with its last binding"),
+        ({"arguments": {"alternate-exchange": "x"}}, "has alternate-exchange=x where none is wanted"),
+    ],
+)
+def test_an_exchange_that_would_lose_messages_is_a_conflict(exchange: dict[str, Any], words: str) -> None:
+    there = {"outbox": ObservedExchange("outbox", "topic", durable=True, **exchange)}
+    found = topology_actions(topology("outbox", []), "outbox", Snapshot(there, {}, {}, None))
+    assert [words in conflict.message for conflict in found.conflicts] == [True]
+
+
 def test_on_an_empty_vhost_all_is_made_exchanges_first_and_bindings_last() -> None:
     assert plan(EMPTY) == TopologyPlan(
         actions=(
@@ -272,15 +286,43 @@ def test_bindings_of_a_queue_in_conflict_are_left() -> None:
     assert plan(replace(before, queues={**before.queues, "shop.mail": wrong})).actions == ()
 
 
-@pytest.mark.parametrize("owner", [None, "outbox", "shop/else"])
-def test_a_tier_or_dead_letter_queue_that_anybody_has_bound_will_do(owner: str | None) -> None:
+def with_owner(queue: str, owner: str | None, installation: str = "") -> Snapshot:
+    """All there, but one queue was bound by somebody else."""
     before = all_there()
-    bindings = {
-        queue: tuple(replace(each, owner=owner) for each in each_of)
-        for queue, each_of in before.bindings.items()
-        if queue != "shop.mail"
-    }
-    assert plan(replace(before, bindings={**before.bindings, **bindings})).actions == ()
+    bound = tuple(replace(each, owner=owner, installation=installation) for each in before.bindings[queue])
+    return replace(before, bindings={**before.bindings, queue: bound})
+
+
+@pytest.mark.parametrize("owner", [None, "outbox"])
+def test_a_tier_that_anybody_has_bound_will_do(owner: str | None) -> None:
+    assert plan(with_owner("outbox.delay_1s", owner)).actions == ()
+
+
+@pytest.mark.parametrize("owner", [None, "shop/else"])
+def test_a_dead_letter_queue_gets_the_mark_of_its_listener(owner: str | None) -> None:
+    binding = Binding("outbox.dlx", "shop.mail.dlq", "shop.mail")
+    assert plan(with_owner("shop.mail.dlq", owner)).actions == (MakeBinding(binding, OWNER),)
+
+
+def test_a_tier_gets_the_mark_of_each_installation_that_uses_it() -> None:
+    binding = Binding("outbox.delay_1s", "outbox.delay_1s", "")
+    for installation in ("", "there"):
+        shared = with_owner("outbox.delay_1s", "outbox", installation)
+        assert topology_actions(WANTED, OWNER, shared, "here").actions == (
+            MakeBinding(binding, "outbox", "here"),
+        )
+
+
+def test_bindings_of_another_installation_are_left_and_its_own_made_beside() -> None:
+    key = Binding("outbox", "shop.mail", "user.gone")
+    old = [ObservedBinding(key, f"{each}~", OWNER, each) for each in ("", "here", "there")]
+    before = all_there()
+    bound = (*before.bindings["shop.mail"], *old)
+    found = topology_actions(
+        WANTED, OWNER, replace(before, bindings={**before.bindings, "shop.mail": bound}), "here"
+    )
+    removed = [each for each in found.actions if isinstance(each, RemoveBinding)]
+    assert [each.properties_key for each in removed] == ["~", "here~"]
 
 
 @pytest.mark.parametrize(("key", "is_told"), [("a~b", True), ("~a", True), ("a~", False), ("a", False)])

@@ -1,6 +1,11 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from outbox_operator.broker.snapshot import BrokerProblem, ObservedQueue, Snapshot
+import pytest
+
+from outbox.topology import Binding
+from outbox_operator.broker.snapshot import BrokerProblem, ObservedBinding, ObservedQueue, Snapshot
 from outbox_operator.planning.calm import Calm, calm_after
 from outbox_operator.resources import OutboxListener
 
@@ -28,29 +33,56 @@ def seen(**messages: int) -> Snapshot:
     return Snapshot({}, queues, {}, None)
 
 
+def after(before: Calm, broker: Snapshot | BrokerProblem, now: datetime, *, has_pods: bool = False) -> Calm:
+    return calm_after(before, LISTENER, "outbox", broker, has_pods=has_pods, now=now)
+
+
+CALM = Calm(queue=THEN, dead_letters=THEN, letters_unbound=THEN, tiers=THEN, stopped=THEN)
+
+
 def test_it_is_calm_since_the_first_look_that_found_nothing() -> None:
-    first = calm_after(Calm(), LISTENER, "outbox", seen(queue=0, tier=0), THEN)
-    assert first == Calm(THEN, THEN)
-    assert calm_after(first, LISTENER, "outbox", seen(queue=0, tier=0), NOW) == Calm(THEN, THEN)
+    nothing = seen(queue=0, dlq=0, tier=0)
+    assert after(Calm(), nothing, THEN) == CALM
+    assert after(CALM, nothing, NOW) == CALM
 
 
-def test_a_message_in_the_queue_ends_its_calm_alone() -> None:
-    assert calm_after(Calm(THEN, THEN), LISTENER, "outbox", seen(queue=1), NOW) == Calm(None, THEN)
+@pytest.mark.parametrize(("name", "ended"), [("queue", "queue"), ("dlq", "dead_letters"), ("tier", "tiers")])
+def test_a_message_ends_the_calm_of_its_queue_alone(name: str, ended: str) -> None:
+    there = seen(**{"queue": 0, name: 1})
+    assert after(CALM, there, NOW) == replace(CALM, **dict[str, Any]({ended: None}))
 
 
-def test_a_message_in_a_tier_of_its_own_ends_the_calm_of_the_tiers_alone() -> None:
-    assert calm_after(Calm(THEN, THEN), LISTENER, "outbox", seen(tier=1), NOW) == Calm(THEN, None)
+def test_a_queue_whose_messages_nobody_counts_is_not_calm() -> None:
+    there = seen(queue=0, dlq=0)
+    queues = {name: replace(queue, is_counted=False) for name, queue in there.queues.items()}
+    assert after(CALM, replace(there, queues=queues), NOW) == replace(CALM, queue=None, dead_letters=None)
+
+
+def test_a_queue_with_a_binding_is_not_calm() -> None:
+    theirs = ObservedBinding(Binding("outbox", "shop.mail", "a"), "a", owner=None)
+    there = replace(seen(queue=0), bindings={"shop.mail": (theirs,)})
+    assert after(CALM, there, NOW) == replace(CALM, queue=None)
 
 
 def test_what_concerns_others_does_not_disturb_it() -> None:
-    assert calm_after(Calm(THEN, THEN), LISTENER, "outbox", seen(other=1, dlq=1), NOW) == Calm(THEN, THEN)
+    assert after(CALM, seen(queue=0, other=1), NOW) == CALM
 
 
 def test_calm_begins_anew_after_a_message() -> None:
-    disturbed = calm_after(Calm(THEN, THEN), LISTENER, "outbox", seen(queue=1, tier=1), THEN)
-    assert calm_after(disturbed, LISTENER, "outbox", seen(), NOW) == Calm(NOW, NOW)
+    disturbed = after(CALM, seen(queue=1, dlq=1, tier=1), THEN)
+    assert after(disturbed, seen(queue=0), NOW) == replace(CALM, queue=NOW, dead_letters=NOW, tiers=NOW)
+
+
+def test_a_queue_that_is_gone_is_remembered_as_such() -> None:
+    gone = after(CALM, seen(), NOW)
+    assert gone == replace(CALM, removed=NOW)
+    assert after(gone, seen(queue=0), NOW).removed is None
+
+
+def test_pods_end_the_time_without_pods() -> None:
+    assert after(CALM, seen(queue=0), NOW, has_pods=True) == replace(CALM, stopped=None)
 
 
 def test_while_nobody_can_look_it_is_not_calm() -> None:
     away = BrokerProblem("Unreachable", "it is away")
-    assert calm_after(Calm(THEN, THEN), LISTENER, "outbox", away, NOW) == Calm()
+    assert after(CALM, away, NOW) == Calm(stopped=THEN)

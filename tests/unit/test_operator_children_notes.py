@@ -1,3 +1,4 @@
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,13 +10,15 @@ from outbox_operator.children.notes import (
     NOTHING_RETIRED,
     RETIRED_SECRETS,
     children_of,
+    has_retired,
+    live_delays,
     retired_secrets,
     secret_of,
     with_notes,
 )
-from outbox_operator.children.workload import relay_workload
-from outbox_operator.resources import OutboxRelay
-from tests.operator.manifests import RELAY, changed
+from outbox_operator.children.workload import relay_workload, worker_workload
+from outbox_operator.resources import OutboxListener, OutboxRelay
+from tests.operator.manifests import LISTENER, RELAY, changed
 
 POLICED = Facilities(network_policies=True)
 
@@ -86,4 +89,32 @@ def test_a_deployment_without_notes_tells_of_nothing() -> None:
 
 
 def test_the_patch_for_the_end_removes_the_note_alone() -> None:
-    assert NOTHING_RETIRED == {"metadata": {"annotations": {"outbox.dev/retired-secrets": None}}}
+    notes = {"outbox.dev/retired-secrets": None, "outbox.dev/retired-delays": None}
+    assert {"metadata": {"annotations": notes}} == NOTHING_RETIRED
+
+
+def worker(*delays: str, live: Manifest | None = None, **spec: Any) -> Manifest:
+    """The Deployment of a listener with these delays, after one that is there."""
+    listener = OutboxListener.model_validate(
+        changed(LISTENER, {".metadata.namespace": "shop", "retryDelays": list(delays), **spec})
+    )
+    workload = worker_workload(listener, "outbox", "mail", secret_name="s", has_ca=False, replicas=1)  # noqa: S106
+    family = children(workload, Facilities())
+    [desired] = [manifest for manifest in family.wanted if manifest["kind"] == "Deployment"]
+    return with_notes(desired, live, family)
+
+
+def test_delays_of_pods_of_before_are_noted_until_told_to_be_gone() -> None:
+    image = {"worker": {"image": "shop:1"}}
+    first = worker("1s", "300ms", **image)
+    assert live_delays(first) == (timedelta(seconds=1), timedelta(milliseconds=300))
+    second = worker("300ms", "1m", live=first, **image)
+    assert live_delays(second) == tuple(timedelta(seconds=each) for each in (0.3, 60, 1))
+    assert has_retired(second)
+    assert live_delays(worker("1s", "1m", live=second, **image))[-1] == timedelta(milliseconds=300)
+    assert not has_retired(first)
+
+
+def test_pods_that_keep_order_use_no_delays() -> None:
+    assert live_delays(worker("1s", ordered=True, worker={"image": "shop:1"})) == ()
+    assert live_delays(None) == ()

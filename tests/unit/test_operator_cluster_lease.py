@@ -18,6 +18,12 @@ def test_nobody_holds_what_is_not_there_or_was_given_back() -> None:
     assert lease.holder_of(lease.released(_lease(holderIdentity="one"))) == ""
 
 
+def test_a_lease_has_the_uid_that_the_api_server_gave_it() -> None:
+    assert lease.uid_of({"metadata": {"uid": "11111111-2222"}}) == "11111111-2222"
+    assert lease.uid_of(lease.created("shop", "operator")) == ""
+    assert lease.uid_of(None) == ""
+
+
 def test_the_holder_says_how_long_it_holds() -> None:
     assert lease.duration_of(_lease(leaseDurationSeconds=15), otherwise=10) == 15
     assert lease.duration_of(_lease(), otherwise=10) == 10

@@ -2,16 +2,22 @@
 
 import ssl
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 
+from outbox_core.broker_address import BrokerAddress
 from outbox_core.database import connect_arguments
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.conditions import Finding
 from outbox_operator.credentials import broker_access, database_url
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
+from outbox_operator.resources.references import SecretKeyRef, SecretRef
 from outbox_operator.resources.relay import Broker, Database
+from outbox_operator.service_hosts import seen_from_elsewhere
 
 SECRET = "s3cret"  # noqa: S105 - made up
 CA = trustme.CA().cert_pem.bytes()
@@ -260,6 +266,38 @@ def test_a_database_secret_that_will_not_do_is_told_with_the_cure(
     secret: dict[str, bytes] | None, reason: str, words: list[str]
 ) -> None:
     assert_refused(database(secret), reason, 'Secret "shop-db"', *words)
+
+
+_PIECES = ("amqp", "http", "://", ":", "@", "/", "[", "]", "::1", "%", "%2F", "?", "#", ",", "host", "99999")
+_URLISH = st.lists(st.sampled_from((*_PIECES, "é", " ", "\n")) | st.text(max_size=3))
+_TEXT = _URLISH.map("".join) | st.text(max_size=20)
+_VALUES = _TEXT.map(str.encode) | st.binary(max_size=20)
+_KEYS = ("uri", "host", "port", "username", "password", "vhost", "user", "database", "dbname")
+_DATA = st.dictionaries(st.sampled_from(_KEYS), _VALUES) | st.builds(
+    lambda uri: {"uri": uri}, _URLISH.map(lambda pieces: "".join(("amqp://", *pieces)).encode())
+)
+
+
+@given(secret=_DATA, ca=st.none() | _VALUES, url=st.none() | _TEXT, vhost=st.none() | _TEXT)
+def test_no_broker_secret_makes_its_reading_fail(
+    secret: dict[str, bytes], ca: bytes | None, url: str | None, vhost: str | None
+) -> None:
+    reference = SecretKeyRef(name="ca") if ca is not None else None
+    described = Broker.model_construct(
+        secret_ref=SecretRef(name="s"), vhost=vhost, management_url=url, ca_secret_ref=reference
+    )
+    certificates = None if ca is None or reference is None else {reference.key: ca}
+    found = broker_access(described, secret, certificates, namespace="shop")
+    if isinstance(found, BrokerAccess):
+        assert BrokerAddress.parse(found.uri("pod", "password")).host == found.host.lower()
+        assert urlsplit(found.management_url).hostname
+
+
+@given(secret=_DATA | st.builds(lambda rest: {"uri": b"postgresql://a:b@" + rest}, _VALUES))
+def test_no_database_secret_makes_its_reading_fail(secret: dict[str, bytes]) -> None:
+    found = database(secret)
+    if isinstance(found, str):
+        connect_arguments(seen_from_elsewhere(found, "shop"))
 
 
 def assert_refused(found: object, reason: str, *words: str) -> None:

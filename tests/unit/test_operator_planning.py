@@ -29,6 +29,7 @@ from outbox_operator.children.workload import Workload
 from outbox_operator.conditions import Finding, merge
 from outbox_operator.database_view import DatabaseView
 from outbox_operator.planning import listener_plan, relay_plan
+from outbox_operator.planning.claims import Obstacle
 from outbox_operator.planning.plan import Plan
 from outbox_operator.planning.pod_credentials import Chance, PodCredentials
 from outbox_operator.resources import OutboxListener, OutboxRelay
@@ -92,8 +93,10 @@ def finding(seen: Mapping[str, str]) -> Finding:
     return Finding(kind, status, seen["reason"], seen.get("message", ""))
 
 
-def obstacle(seen: Mapping[str, Any] | None) -> tuple[str, OutboxListener] | None:
-    return None if seen is None else (seen["queue"], OutboxListener.model_validate(seen["owner"]))
+def obstacle(seen: Mapping[str, Any] | None) -> Obstacle | None:
+    if seen is None:
+        return None
+    return Obstacle(seen["queue"], OutboxListener.model_validate(seen["owner"]).metadata.path)
 
 
 def broker(seen: Mapping[str, Any]) -> Snapshot | BrokerProblem:

@@ -192,6 +192,11 @@ def test_what_is_written_is_read_back() -> None:
     assert read(shared.manifest(relay())) == shared
 
 
+@pytest.mark.parametrize("data", [{}, {"broker-uri": "/w=="}, {"broker-uri": "aHR0cDovL1s="}, {"a": "b"}])
+def test_a_secret_that_somebody_has_written_is_as_good_as_none(data: dict[str, str]) -> None:
+    assert read({"metadata": {"name": "shop-relay-0a1b2c3d-7"}, "data": data}) is None
+
+
 def test_no_password_is_in_a_repr_or_in_the_metadata() -> None:
     made = entered(relay(), None, broker(), Chance("11111111", "s3cret"))
     assert "s3cret" not in repr(made)

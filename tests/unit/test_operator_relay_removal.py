@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from outbox.topology import Subscription, topology
+from outbox.topology import Binding, Subscription, topology
 from outbox_operator.broker.actions import RemoveExchange, RemoveQueue, RemoveUser
 from outbox_operator.broker.live_snapshot import LiveSnapshot
-from outbox_operator.broker.snapshot import BrokerProblem, ObservedUser, Snapshot
+from outbox_operator.broker.snapshot import BrokerProblem, ObservedBinding, ObservedUser, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
-from outbox_operator.planning.relay_removal import DepartingRelay, relay_removal
+from outbox_operator.planning.relay_removal import DepartingRelay, exchange_of_invalid, relay_removal
 from outbox_operator.planning.removal import SKIP, Patience, Removal
 from outbox_operator.resources import OutboxRelay
 
@@ -156,4 +156,39 @@ def test_a_broker_that_is_away_is_waited_for_and_given_up() -> None:
 
 def test_the_annotation_lets_it_go_at_once_whoever_else_goes() -> None:
     found = step(relay(is_skipped=True), AWAY, leaving=("shop/mail",))
-    assert found == Removal(given_up=f'exchange "outbox" was left, as the annotation {SKIP} asks')
+    left = f'exchange "outbox" was left on the broker, as the annotation {SKIP} asks'
+    assert found == Removal(given_up=left)
+
+
+@pytest.mark.parametrize("policy", ["DeleteIfEmpty", "Delete"])
+@pytest.mark.parametrize(
+    ("owner", "installation", "words"),
+    [
+        ("shop/other", "", "OutboxListener shop/other uses it too"),
+        ("shop/mail", "there", "OutboxListener shop/mail of installation there uses it too"),
+        ("outbox", "there", "the operator of installation there uses it too"),
+    ],
+)
+def test_an_exchange_that_others_have_bound_stays(
+    policy: str, owner: str, installation: str, words: str
+) -> None:
+    bound = ObservedBinding(Binding("outbox", "theirs", "a"), "~", owner, installation)
+    found = step(relay(policy), shared_with=(bound,))
+    assert found.actions == (RemoveUser(USER),)
+    assert found.given_up == f'exchange "outbox" was left, as {words}'
+
+
+@pytest.mark.parametrize(
+    ("manifest", "exchange"),
+    [
+        ({"spec": {"exchange": "events", "replicas": -1}}, "events"),
+        ({"spec": {"replicas": -1}}, "outbox"),
+        ({"spec": {"exchange": 7}}, None),
+        ({"spec": None}, None),
+        ({}, None),
+    ],
+)
+def test_the_exchange_of_an_invalid_relay_is_what_can_be_read(
+    manifest: dict[str, Any], exchange: str | None
+) -> None:
+    assert exchange_of_invalid(manifest) == exchange

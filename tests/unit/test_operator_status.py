@@ -58,17 +58,23 @@ def test_a_field_that_is_not_given_stays() -> None:
 def test_a_second_look_that_finds_the_same_changes_nothing() -> None:
     first = after(listener(), MADE, now=THEN, backlog=1)
     second = after(first, MADE, now=NOW, backlog=1)
-    assert status_patch(first.status, second.status) == {}
+    assert status_patch(first.status, second.status) == []
 
 
 def test_only_what_changed_is_written() -> None:
     first = after(listener(), MADE, now=THEN, queue="shop.mail", backlog=1)
-    assert status_patch(first.status, after(first, MADE, backlog=2).status) == {"backlog": 2}
+    changed = after(first, MADE, backlog=2).status
+    assert status_patch(first.status, changed) == [{"op": "add", "path": "/status/backlog", "value": 2}]
+
+
+def test_a_first_status_is_written_whole() -> None:
+    new = ListenerStatus(queue="shop.mail")
+    assert status_patch(ListenerStatus(), new) == [{"op": "add", "path": "/status", "value": new.manifest()}]
 
 
 def test_what_is_known_no_more_is_removed() -> None:
     before, now = ListenerStatus(queue="shop.mail", backlog=3), ListenerStatus(queue="shop.mail")
-    assert status_patch(before, now)["backlog"] is None
+    assert status_patch(before, now) == [{"op": "remove", "path": "/status/backlog"}]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ class MakeBinding:
     """The binding."""
     owner: str
     """Whoever asked for it: `namespace/name` of a listener, or the exchange of a tier."""
+    installation: str = ""
+    """The installation of the operator that makes it; empty if it has no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,12 @@ class RemoveQueue:
     name: str
     """Its name."""
     if_empty: bool
-    """Whether it stays where a message is in it. Of a quorum queue the broker does not look and delete in one
-    step: its ways in have to be closed before."""
+    """Whether it stays if a message is in it. No version of RabbitMQ checks and deletes a quorum queue in one
+    step (rabbitmq-server#10543): its bindings must be gone, and it must have been seen empty for a while."""
+    owner: str | None = None
+    """The listener that removes it: it stays if another one has marked it. None for a tier."""
+    installation: str = ""
+    """The installation of that listener."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,14 @@ class RemoveUser:
     """Its name."""
 
 
+@dataclass(frozen=True, slots=True)
+class RevokePermissions:
+    """Take from a user all that it may do in this virtual host."""
+
+    name: str
+    """Its name."""
+
+
 Action: TypeAlias = (
     MakeExchange
     | MakeQueue
@@ -104,4 +118,5 @@ Action: TypeAlias = (
     | RemoveExchange
     | MakeUser
     | RemoveUser
+    | RevokePermissions
 )

@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.calls import WHOAMI, Call
-from outbox_operator.broker.snapshot import BrokerProblem, Reason
+from outbox_operator.broker.snapshot import BrokerProblem, Mark, Reason
 
 _MAY_NOT = "not_authorised"
 _NO_VHOST = frozenset({"Not Found", "vhost_not_found"})
@@ -41,6 +41,24 @@ def not_empty(access: BrokerAccess, queue: str, messages: int) -> BrokerProblem:
     count = f"{messages} message{'' if messages == 1 else 's'}" if messages else "messages"
     message = f'{access.vhost_id}: queue "{queue}" has {count}; consume or move them, or purge it'
     return BrokerProblem(Reason.NOT_EMPTY, message)
+
+
+def not_counted(access: BrokerAccess, queue: str) -> BrokerProblem:
+    """The problem that nobody knows whether a queue has messages."""
+    message = (
+        f'{access.vhost_id}: the broker does not tell how many messages queue "{queue}" has; start its nodes'
+    )
+    return BrokerProblem(Reason.NOT_EMPTY, message)
+
+
+def marked(access: BrokerAccess, queue: str, mark: Mark) -> BrokerProblem:
+    """The problem that another listener has marked a queue."""
+    of = f" of installation {mark.installation}" if mark.installation else ""
+    message = (
+        f'{access.vhost_id}: queue "{queue}" is bound by OutboxListener {mark.owner}{of} too; '
+        "delete that one first, or remove its bindings"
+    )
+    return BrokerProblem(Reason.IN_USE, message)
 
 
 def _words(said: object) -> tuple[str, str]:

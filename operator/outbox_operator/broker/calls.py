@@ -1,9 +1,10 @@
 """What the management API is called with: from an action to HTTP. Pure."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from outbox.topology import Binding
 from outbox_operator.broker.actions import (
@@ -16,8 +17,9 @@ from outbox_operator.broker.actions import (
     RemoveExchange,
     RemoveQueue,
     RemoveUser,
+    RevokePermissions,
 )
-from outbox_operator.broker.snapshot import OWNER, Reason
+from outbox_operator.broker.snapshot import INSTALLATION, OWNER, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Call:
 
 
 WHOAMI = Call("GET", "whoami", "ask who we are")
+CLUSTER_NAME = Call("GET", "cluster-name", "ask for the cluster's name")
+GLOBAL_PARAMETERS = Call("GET", "global-parameters", "list the global parameters")
 
 
 def listings(vhost: str) -> tuple[Call, Call, Call]:
@@ -50,6 +54,17 @@ def listings(vhost: str) -> tuple[Call, Call, Call]:
             "list the queues",
         ),
         Call("GET", _path("bindings", vhost), "list the bindings"),
+    )
+
+
+def policy_listings(vhost: str) -> tuple[Call, Call]:
+    """Those of the users' policies and of the operator policies.
+
+    The listing of queues without statistics tells the name of the former only, and not what it sets.
+    """
+    return (
+        Call("GET", _path("policies", vhost), "list the policies"),
+        Call("GET", _path("operator-policies", vhost), "list the operator policies"),
     )
 
 
@@ -75,6 +90,9 @@ def calls_of(action: Action, vhost: str) -> tuple[Call, ...]:
             )
         case RemoveUser(name):
             return (Call("DELETE", _path("users", name), f'delete user "{name}"'),)
+        case RevokePermissions(name):
+            what = f'revoke the permissions of user "{name}"'
+            return (Call("DELETE", _path("permissions", vhost, name), what),)
         case MakeExchange() | MakeQueue() | MakeBinding():
             return (_making(action, vhost),)
         case RemoveBinding() | RemoveQueue() | RemoveExchange():
@@ -86,6 +104,27 @@ def calls_of(action: Action, vhost: str) -> tuple[Call, ...]:
 def queue_call(vhost: str, name: str) -> Call:
     """What is known of one queue."""
     return Call("GET", _path("queues", vhost, name), f'look at queue "{name}"')
+
+
+def count_call(vhost: str, name: str) -> Call:
+    """The listing of one queue with its count, which does not need the collector of statistics."""
+    query = urlencode(
+        {
+            "page": 1,
+            "page_size": 2,
+            "name": f"^{re.escape(name)}$",
+            "use_regex": "true",
+            "disable_stats": "true",
+            "enable_queue_totals": "true",
+        },
+        quote_via=quote,
+    )
+    return Call("GET", f"{_path('queues', vhost)}?{query}", f'count the messages in queue "{name}"')
+
+
+def queue_bindings_call(vhost: str, name: str) -> Call:
+    """The bindings of one queue."""
+    return Call("GET", _path("queues", vhost, name, "bindings"), f'list the bindings of queue "{name}"')
 
 
 def peek_call(vhost: str, name: str) -> Call:
@@ -104,8 +143,9 @@ def _making(action: MakeExchange | MakeQueue | MakeBinding, vhost: str) -> Call:
         case MakeQueue(queue):
             body = {"durable": True, "auto_delete": False, "arguments": queue.arguments}
             return Call("PUT", _path("queues", vhost, queue.name), f'make queue "{queue.name}"', body)
-        case MakeBinding(binding, owner):
-            body = {"routing_key": binding.routing_key, "arguments": {OWNER: owner}}
+        case MakeBinding(binding, owner, installation):
+            mark = {OWNER: owner, **({INSTALLATION: installation} if installation else {})}
+            body = {"routing_key": binding.routing_key, "arguments": mark}
             return Call("POST", _bindings_path(binding, vhost), f"make {_described(binding)}", body)
         case _:
             assert_never(action)

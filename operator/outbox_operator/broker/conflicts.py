@@ -21,6 +21,13 @@ _EXCHANGE_CURE = (
 _TIER_CURE = "it cannot be changed: delete it when it is empty, and it is made again"
 _KEY_CURE = 'choose a key without "~" in spec.bindingKeys'
 
+_PROPERTIES = {
+    "durable": "is not durable and must be",
+    "internal": "is internal, so that nobody may publish to it",
+    "auto_delete": "is deleted with its last binding and must not be",
+    "routing_key": "would keep RabbitMQ from listing the bindings of its vhost",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
@@ -31,7 +38,7 @@ class Conflict:
     name: str
     """Its name, or the key of a binding."""
     argument: str
-    """What differs: an argument, `type` or `durable`; of a binding, `routing_key`."""
+    """What differs: an argument or a property such as `durable`; of a binding, `routing_key`."""
     found: Any
     """How it is; None where it has no such argument."""
     wanted: Any
@@ -47,11 +54,9 @@ class Conflict:
     @property
     def difference(self) -> str:
         """What differs, as the end of a sentence about the object."""
+        if words := _PROPERTIES.get(self.argument):
+            return words
         match self.argument:
-            case "durable":
-                return "is not durable and must be"
-            case "routing_key":
-                return "would keep RabbitMQ from listing the bindings of its vhost"
             case "type" | "x-queue-type":
                 # A queue without this argument is a classic one.
                 return f"is of type {self.found or 'classic'} where {self.wanted} is wanted"
@@ -84,11 +89,23 @@ def is_as_wanted(found: ObservedQueue, wanted: Queue) -> bool:
     return next(_queue_differences(found, wanted, ""), None) is None
 
 
+def is_exchange_as_wanted(found: ObservedExchange, wanted: Exchange) -> bool:
+    """Whether an exchange is what `wanted` would make."""
+    return next(_exchange_differences(found, wanted, ""), None) is None
+
+
 def _exchange_differences(found: ObservedExchange, wanted: Exchange, cure: str) -> Iterator[Conflict]:
     if found.kind != wanted.kind:
         yield Conflict("exchange", wanted.name, "type", found.kind, wanted.kind, cure)
     if not found.durable:
         yield Conflict("exchange", wanted.name, "durable", found.durable, wanted=True, cure=cure)
+    if found.is_internal:
+        yield Conflict("exchange", wanted.name, "internal", found.is_internal, wanted=False, cure=cure)
+    if found.is_auto_deleted:
+        yield Conflict("exchange", wanted.name, "auto_delete", found.is_auto_deleted, wanted=False, cure=cure)
+    # An alternate exchange takes what no queue is bound for: nobody would ever hear that it was unroutable.
+    for name in _differing(found.arguments, {}):
+        yield Conflict("exchange", wanted.name, name, found.arguments[name], None, cure)
 
 
 def _queue_differences(found: ObservedQueue, wanted: Queue, cure: str) -> Iterator[Conflict]:

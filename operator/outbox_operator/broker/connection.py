@@ -93,9 +93,14 @@ class Connection:
 
 def _url(management_url: str, call: Call) -> URL:
     try:
-        return URL(f"{management_url}/api/{call.path}", encoded=True)
+        url = URL(f"{management_url}/api/{call.path}", encoded=True)
+        # A URL that is encoded already is only taken apart when it is read.
+        host = url.host
     except ValueError:
-        raise aiohttp.InvalidURL(management_url, "it is no URL") from None
+        host = None
+    if not host:
+        raise aiohttp.InvalidURL(management_url, "it is no URL")
+    return url
 
 
 def _trust(access: BrokerAccess) -> ssl.SSLContext | bool:

@@ -13,7 +13,8 @@ from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.actions import Action, MakeBinding, RemoveQueue
 from outbox_operator.broker.calls import Call
 from outbox_operator.broker.connection import Answer, Connection, ManagementError
-from outbox_operator.broker.snapshot import Snapshot
+from outbox_operator.broker.identity import ClusterIdentity, parse_cluster
+from outbox_operator.broker.snapshot import Mark, Reason, Snapshot
 
 __all__ = ["Management", "ManagementError", "Timeouts"]
 
@@ -45,6 +46,7 @@ class Management:
         self._timeouts = timeouts or Timeouts()
         self._connection = Connection(access, connect_seconds=self._timeouts.connect_seconds, on_call=on_call)
         self._is_administrator = False
+        self._cluster: ClusterIdentity | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,13 +61,16 @@ class Management:
         await self._connection.close()
 
     async def snapshot(self) -> Snapshot:
-        """The virtual host as it is now: five calls, and one more while it is not known who we are."""
+        """The virtual host as it is now: seven calls, and some more while it is not known who answers."""
         try:
             # An administrator is taken for one until the broker says no; others may become one at any time.
             self._is_administrator = self._is_administrator or await self._asked_whether_administrator()
+            if self._cluster is None or (self._is_administrator and self._cluster.id is None):
+                self._cluster = await self._asked_for_cluster()
             return await self._listed()
         except ManagementError:
-            self._is_administrator = False
+            # Another broker may answer next.
+            self._is_administrator, self._cluster = False, None
             raise
 
     async def perform(self, action: Action) -> str | None:
@@ -73,6 +78,8 @@ class Management:
 
         Tells the properties key of a binding that it made.
         """
+        if isinstance(action, RemoveQueue) and action.owner is not None:
+            await self._check_marks(action.name, Mark(action.owner, action.installation))
         if isinstance(action, RemoveQueue) and action.if_empty:
             await self._remove_if_empty(action.name)
             return None
@@ -91,21 +98,39 @@ class Management:
             case _:
                 raise ManagementError(answers.something_else(self._access, "it does not tell who we are"))
 
+    async def _asked_for_cluster(self) -> ClusterIdentity | None:
+        """What the cluster calls itself; a user who is no administrator sees its name only."""
+        name = await self._connection.call(calls.CLUSTER_NAME, self._timeouts.call_seconds)
+        if not self._is_administrator:
+            return parse_cluster(name.said, None)
+        parameters = await self._connection.call(calls.GLOBAL_PARAMETERS, self._timeouts.call_seconds)
+        return parse_cluster(name.said, parameters.said)
+
     async def _listed(self) -> Snapshot:
         vhost = self._access.vhost
         wanted = [*calls.listings(vhost), *(calls.user_listings(vhost) if self._is_administrator else ())]
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._listing(call)) for call in wanted]
+                policies = [
+                    group.create_task(self._permitted_listing(call)) for call in calls.policy_listings(vhost)
+                ]
         except ExceptionGroup as errors:
             raise _first(errors) from None
         exchanges, queues, bindings, *users = (task.result() for task in tasks)
+        users_policies, operator_policies = (task.result() for task in policies)
         try:
+            seen, bound = listings.parse_queues(queues), listings.parse_bindings(bindings)
             return Snapshot(
                 listings.parse_exchanges(exchanges),
-                listings.parse_queues(queues),
-                listings.parse_bindings(bindings),
+                seen,
+                bound,
                 listings.parse_users(*users) if users else None,
+                cluster=self._cluster,
+                installations=listings.installations_of(bound),
+                policies=listings.parse_policies(users_policies),
+                operator_policies=listings.parse_policies(operator_policies, is_operators=True),
+                hidden_queues=listings.parse_bound_queues(bindings) - seen.keys(),
             )
         except (KeyError, TypeError, AttributeError):
             problem = answers.something_else(self._access, "its listings are not those of RabbitMQ")
@@ -123,6 +148,32 @@ class Management:
             raise ManagementError(answers.something_else(self._access, f"it does not {call.what}"))
         return answer.said
 
+    async def _permitted_listing(self, call: Call) -> Any:
+        """A listing, or None if these credentials may not have it, or the broker has none of the kind."""
+        try:
+            return await self._listing(call)
+        except ManagementError as error:
+            if error.problem.reason in (Reason.PERMISSION_DENIED, Reason.VHOST_MISSING):
+                # Without a right to the virtual host, or without that, the other listings fail too.
+                return None
+            raise
+
+    async def _check_marks(self, name: str, own: Mark) -> None:
+        """Refuse to go on if a listener other than `own` has marked a queue, however old the snapshot is."""
+        look = calls.queue_bindings_call(self._access.vhost, name)
+        found = await self._connection.call(look, self._timeouts.call_seconds)
+        if found.status == HTTPStatus.NOT_FOUND:
+            return
+        self._check(look, found)
+        try:
+            bindings = listings.parse_bindings(found.said).get(name, ())
+        except (KeyError, TypeError, AttributeError):
+            problem = answers.something_else(self._access, "its listings are not those of RabbitMQ")
+            raise ManagementError(problem) from None
+        for each in bindings:
+            if each.mark is not None and not each.is_of(own.owner, own.installation):
+                raise ManagementError(answers.marked(self._access, name, each.mark))
+
     async def _remove_if_empty(self, name: str) -> None:
         """Look, and then delete: RabbitMQ does both in one step for classic queues only."""
         access, look = self._access, calls.queue_call(self._access.vhost, name)
@@ -132,14 +183,28 @@ class Management:
         self._check(look, found)
         is_quorum = isinstance(found.said, dict) and found.said.get("type") == "quorum"
         if is_quorum:
-            # The number counts those that a consumer has, but is some seconds old. To look into the queue is
-            # exact, but finds only those that wait, and counts as a delivery of the first.
-            if messages := found.said.get("messages"):
+            # The number counts those that a consumer has, but is up to 10 s old: whoever asks for this has
+            # seen the queue empty for longer. To look into the queue is exact, but finds only those that
+            # wait, counts as a delivery of the first, and is refused for a single active consumer.
+            messages = await self._count(name)
+            if messages is None:
+                # RabbitMQ would delete it all the same, with what it holds on the nodes that are away.
+                raise ManagementError(answers.not_counted(access, name))
+            if messages:
                 raise ManagementError(answers.not_empty(access, name, messages))
-            if (await self._done(calls.peek_call(access.vhost, name))).said:
+            is_shown = not found.said.get("arguments", {}).get("x-single-active-consumer")
+            if is_shown and (await self._done(calls.peek_call(access.vhost, name))).said:
                 raise ManagementError(answers.not_empty(access, name, 0))
         for call in calls.calls_of(RemoveQueue(name, if_empty=not is_quorum), access.vhost):
             await self._done(call)
+
+    async def _count(self, name: str) -> int | None:
+        """How many messages a queue has; None if the broker does not tell, as its leader is away."""
+        match (await self._done(calls.count_call(self._access.vhost, name))).said:
+            case {"items": [{"name": str() as found, "messages": int() as messages}]} if found == name:
+                return messages
+            case _:
+                return None
 
     async def _done(self, call: Call) -> Answer:
         answer = await self._connection.call(call, self._timeouts.call_seconds)

@@ -13,15 +13,18 @@ _SUFFIX = re.compile(r"\.delay_([0-9]{1,8})(ms|s)")
 _UNITS = {"s": timedelta(seconds=1), "ms": timedelta(milliseconds=1)}
 
 
-def unused_tiers(exchange: str, needed: Collection[str], snapshot: Snapshot) -> tuple[str, ...]:
+def unused_tiers(
+    exchange: str, needed: Collection[str], snapshot: Snapshot, installation: str = ""
+) -> tuple[str, ...]:
     """The delay tiers of `exchange` that we made, that nobody needs, and that are empty, sorted.
 
-    `needed` are the names of those that listeners need.
+    `needed` are the names of those that listeners need. One that another installation has marked too is
+    among them: our own mark is what goes.
     """
     candidates = [
         name
-        for name, queue in snapshot.queues.items()
-        if queue.messages == 0
+        for name in snapshot.queues
+        if snapshot.is_empty(name)
         and name not in needed
         and name.startswith(exchange)
         and _SUFFIX.fullmatch(name, len(exchange))
@@ -40,42 +43,41 @@ def unused_tiers(exchange: str, needed: Collection[str], snapshot: Snapshot) -> 
             name
             for name in candidates
             if name not in shared
-            and (_is_marked(name, exchange, snapshot) or _is_left(name, exchange, snapshot))
+            and (_is_marked(name, exchange, snapshot, installation) or _is_left(name, exchange, snapshot))
         )
     )
 
 
-def tier_removal(name: str) -> tuple[Action, ...]:
-    """How a tier goes.
+def tier_removal(name: str, snapshot: Snapshot, installation: str = "") -> tuple[Action, ...]:
+    """How a tier goes, or our mark on one that another installation uses.
 
     The exchange first, since RabbitMQ cannot delete a quorum queue on the condition that it is empty: with it
     the way in is closed, and a worker that still wants it holds its message back. Where the queue has got a
     message all the same, it stays, delivers, and is an unused tier again when it is empty.
     """
+    marks = [each for each in snapshot.bindings.get(name, ()) if each.binding.exchange == name]
+    ours = [each for each in marks if each.installation in ("", installation)]
+    if len(ours) < len(marks):
+        return tuple(RemoveBinding(each.binding, each.properties_key) for each in ours)
     return (RemoveExchange(name), RemoveQueue(name, if_empty=True))
 
 
-def binding_removal(queue: str, owner: str, snapshot: Snapshot) -> tuple[Action, ...]:
+def binding_removal(
+    queue: str, owner: str, snapshot: Snapshot, installation: str = ""
+) -> tuple[RemoveBinding, ...]:
     """How the way into a listener's queue is closed: the bindings that `owner` made go, others stay."""
     return tuple(
         RemoveBinding(each.binding, each.properties_key)
         for each in snapshot.bindings.get(queue, ())
-        if each.owner == owner
+        if each.is_of(owner, installation)
     )
 
 
-def queue_removal(queue: str, dlq: str, if_empty: bool) -> tuple[Action, ...]:
-    """How a listener's queues go; with `if_empty`, its bindings have to go before (see `binding_removal`).
-
-    The dead-letter queue last: until then, messages may come from the other.
-    """
-    return (RemoveQueue(queue, if_empty), RemoveQueue(dlq, if_empty))
-
-
-def _is_marked(name: str, exchange: str, snapshot: Snapshot) -> bool:
-    """Whether a tier is ours and ours alone: a process that declares its own has bound it without a mark."""
+def _is_marked(name: str, exchange: str, snapshot: Snapshot, installation: str) -> bool:
+    """Whether a tier has our mark, and none but operators bound it: a process that declares its own has bound
+    it without a mark."""
     bindings = snapshot.bindings.get(name, ())
-    return bool(bindings) and all(
+    return any(each.is_of(exchange, installation) for each in bindings) and all(
         each.owner == exchange and each.binding.exchange == name for each in bindings
     )
 

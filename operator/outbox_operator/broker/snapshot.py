@@ -7,9 +7,26 @@ from typing import Any
 
 from outbox.topology import Binding
 from outbox_operator.broker.actions import Permissions
+from outbox_operator.broker.identity import ClusterIdentity
 
 OWNER = "outbox.dev/owner"
 """The argument of a binding that tells whose it is; others' bindings have none."""
+INSTALLATION = "outbox.dev/installation"
+"""The argument of a binding that names the installation of the operator that made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Whose a binding is."""
+
+    owner: str
+    """`namespace/name` of a listener, or the exchange of a tier."""
+    installation: str = ""
+    """The installation that made it; empty if that was not recorded."""
+
+    def is_of(self, installation: str) -> bool:
+        """Whether this installation made it, as far as is known."""
+        return self.installation in ("", installation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +39,14 @@ class ObservedExchange:
     """Its type."""
     durable: bool
     """Whether it outlives the broker."""
+    is_internal: bool = False
+    """Whether nobody may publish to it."""
+    is_auto_deleted: bool = False
+    """Whether it goes with its last binding."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments it was made with."""
+    policy: str | None = None
+    """The name of the policy that applies to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +61,10 @@ class ObservedQueue:
     """Whether it outlives the broker."""
     messages: int
     """How many messages are in it, delivered ones included; of a quorum queue, up to 5 s ago."""
+    is_counted: bool = True
+    """False if the broker does not tell how many, as the queue's node is away."""
+    policy: str | None = None
+    """The name of the policy that applies to it; an operator policy is not named in a listing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +77,16 @@ class ObservedBinding:
     """What the management API calls it among the bindings of the two."""
     owner: str | None
     """Whose it is; None where somebody else made it."""
+    installation: str = ""
+    """The installation that made it; empty if that was not recorded."""
+
+    @property
+    def mark(self) -> Mark | None:
+        return None if self.owner is None else Mark(self.owner, self.installation)
+
+    def is_of(self, owner: str, installation: str) -> bool:
+        """Whether `owner` of this installation made it."""
+        return self.owner == owner and self.installation in ("", installation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +104,29 @@ class ObservedUser:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedPolicy:
+    """A policy, which changes the objects whose names match its pattern."""
+
+    name: str
+    """Its name."""
+    pattern: str
+    """Erlang's regular expression over the names of objects."""
+    apply_to: str
+    """Objects of which kind: `all`, `queues`, `exchanges`, `quorum_queues` and others."""
+    priority: int
+    """Of several that match, the highest applies."""
+    definition: Mapping[str, Any]
+    """What it sets."""
+    is_operators: bool = False
+    """True for an operator policy, which applies beside a user's policy and limits it."""
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages."""
+        return "operator policy" if self.is_operators else "policy"
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All of it. The mappings are by name; a reader never changes them."""
 
@@ -76,11 +138,34 @@ class Snapshot:
     """The bindings by the queue that they lead to, without those of the default exchange."""
     users: Mapping[str, ObservedUser] | None
     """The broker's users; None where these credentials may not manage users."""
+    cluster: ClusterIdentity | None = None
+    """The cluster that answered; None if it does not tell."""
+    installations: Mapping[str, frozenset[str]] = field(default_factory=dict, compare=False)
+    """By exchange, the installations that had bound something to it or to its tiers at the last look."""
+    policies: tuple[ObservedPolicy, ...] = ()
+    """The policies of users; none if these credentials may not list them."""
+    operator_policies: tuple[ObservedPolicy, ...] = ()
+    """The operator policies; none if these credentials may not list them."""
+    hidden_queues: frozenset[str] = frozenset()
+    """Those that exist and are not in `queues`: their nodes are away, and nothing else is known of them."""
+
+    def exists(self, queue: str) -> bool:
+        """Whether there is such a queue, even if nothing is known of it."""
+        return queue in self.queues or queue in self.hidden_queues
 
     def messages(self, queue: str) -> int:
-        """How many messages are in a queue; 0 where there is no such queue."""
+        """How many messages are in a queue as far as is known; 0 where there is no such queue."""
         found = self.queues.get(queue)
         return found.messages if found else 0
+
+    def is_counted(self, queue: str) -> bool:
+        """True if it is known how many messages are in a queue, or that it does not exist."""
+        found = self.queues.get(queue)
+        return queue not in self.hidden_queues if found is None else found.is_counted
+
+    def is_empty(self, queue: str) -> bool:
+        """True if a queue is known to have no message, or does not exist."""
+        return self.is_counted(queue) and self.messages(queue) == 0
 
 
 class Reason(StrEnum):

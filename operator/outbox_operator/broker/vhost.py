@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from outbox_core.backoff import Backoff
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.actions import Action, MakeBinding, MakeExchange, MakeQueue, MakeUser
+from outbox_operator.broker.identity import ClusterIdentity, VhostIdentity
 from outbox_operator.broker.live_snapshot import LiveSnapshot
 from outbox_operator.broker.management import Management, ManagementError, Timeouts
 from outbox_operator.broker.snapshot import BrokerProblem, Reason, Snapshot
@@ -24,6 +25,13 @@ _PROBES = Backoff(0.5, 5.0, jitter=0.1)
 
 _REFUSALS = Backoff(1.0, 300.0)
 """Between looks at a broker that does not let us in: somebody has to do something first."""
+
+_DENIALS = Backoff(1.0, 24.0)
+"""Between looks at a virtual host that we may not enter: one that was deleted and made again has lost the
+permissions, and nobody tells us when they are given again."""
+
+_SOON_OVER = frozenset({Reason.UNREACHABLE, Reason.VHOST_MISSING})
+"""Problems that end without a word to us: a broker starts, or somebody makes the virtual host again."""
 
 _DRIFT_JITTER = 0.1
 _OF_THE_VHOST = frozenset({Reason.UNREACHABLE, Reason.AUTHENTICATION_FAILED, Reason.VHOST_MISSING})
@@ -57,6 +65,7 @@ class Vhost:
         self._may_write = may_write
         self._drift_seconds = drift_seconds
         self._known: LiveSnapshot | BrokerProblem | None = None
+        self._cluster: ClusterIdentity | None = None
         self._look: asyncio.Task[State] | None = None
         self._done_during_look: list[tuple[Action, str | None]] = []
         self._under_way: dict[Action, asyncio.Task[BrokerProblem | None]] = {}
@@ -68,6 +77,11 @@ class Vhost:
     def state(self) -> State | None:
         """What is known now, with what was done since the last look; None before the first."""
         return self._known.view if isinstance(self._known, LiveSnapshot) else self._known
+
+    @property
+    def identity(self) -> VhostIdentity:
+        """Which virtual host it is, by the last answer of its cluster."""
+        return VhostIdentity(self.access.vhost_id, self._cluster)
 
     async def look(self) -> State:
         """Look now; who asks while somebody looks gets the same answer."""
@@ -100,11 +114,13 @@ class Vhost:
             if isinstance(state, BrokerProblem):
                 failures = failures + 1 if state.reason == reason else 1
                 reason = state.reason
-                pace = _PROBES if reason == Reason.UNREACHABLE else _REFUSALS
-                seconds = pace.delay(failures)
+                seconds = retry_seconds(reason, failures)
             else:
-                failures, reason = 0, ""
+                # A queue is hidden while its members elect a leader, and longer if too many are away.
+                failures, reason = (failures + 1 if state.hidden_queues and not reason else 0), ""
                 seconds = self._drift_seconds * random.uniform(1 - _DRIFT_JITTER, 1 + _DRIFT_JITTER)  # noqa: S311
+                if state.hidden_queues:
+                    seconds = min(seconds, _PROBES.delay(max(failures, 1)))
             hurries = hurries + 1 if await self._is_doubtful_within(seconds) else 0
             if hurries:
                 await asyncio.sleep(_PROBES.delay(hurries))
@@ -122,7 +138,9 @@ class Vhost:
     async def _looking(self) -> State:
         known: LiveSnapshot | BrokerProblem
         try:
-            known = LiveSnapshot(await self._management.snapshot())
+            seen = await self._management.snapshot()
+            self._cluster = seen.cluster or self._cluster
+            known = LiveSnapshot(seen)
             # The listings may be from before these.
             for action, properties_key in self._done_during_look:
                 known.apply(action, properties_key)
@@ -183,6 +201,13 @@ class Vhost:
                 return await self._doubt.wait()
         except TimeoutError:
             return False
+
+
+def retry_seconds(reason: str, failures: int) -> float:
+    """How long to wait after a look that failed for this reason so many times in a row."""
+    if reason == Reason.PERMISSION_DENIED:
+        return _DENIALS.delay(failures)
+    return (_PROBES if reason in _SOON_OVER else _REFUSALS).delay(failures)
 
 
 def _steps(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:

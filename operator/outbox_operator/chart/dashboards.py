@@ -136,6 +136,16 @@ RELAYS = Dashboard(
             "cps",
         ),
         Panel(
+            "Routes held back",
+            "Routing keys whose messages wait, because a queue refuses or does not confirm them.",
+            (_largest("outbox_routes_closed", _RELAY, _TABLE, _TABLE_LEGEND),),
+        ),
+        Panel(
+            "Unconfirmed",
+            "Messages that were sent and that the broker has not confirmed in time.",
+            (_largest("outbox_messages_unconfirmed", _RELAY, _TABLE, _TABLE_LEGEND),),
+        ),
+        Panel(
             "Blocked by the broker",
             "1 while the broker refuses publishers: its memory or disk alarm.",
             (_largest("outbox_broker_blocked", _RELAY, _TABLE, _TABLE_LEGEND),),

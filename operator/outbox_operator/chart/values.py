@@ -123,8 +123,11 @@ class OperatorSettings(Group):
     """How long the broker user of a deleted resource stays."""
     give_up_seconds: Seconds = 300
     """How long a deletion waits for a broker that cannot be reached."""
-    count_seconds: Seconds = 6
+    count_seconds: Seconds = 10
     """How late a broker may count the messages in a queue."""
+    installation: Annotated[str, Field(max_length=255)] = ""
+    """The mark on what the operator makes on a broker; the uid of its Lease where it is empty. Set it to the
+    former one after the Lease was deleted, and to one value in clusters that share their queues."""
     network_policies: bool = False
     """Make a NetworkPolicy for the pods of relays and workers: nobody reaches them but for metrics
     and probes."""

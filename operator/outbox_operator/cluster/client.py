@@ -6,7 +6,7 @@ A call that fails is not repeated here: whoever called knows whether it still ma
 import asyncio
 import builtins
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,6 +26,7 @@ from outbox_operator.cluster.errors import (
 )
 from outbox_operator.cluster.fence import Fence
 from outbox_operator.cluster.kinds import POD, Kind, Manifest, kind_of, path
+from outbox_operator.resources.metadata import Metadata
 
 MANAGER = "outbox-operator"
 """Whose fields they are that the operator writes."""
@@ -39,6 +40,7 @@ _LINE_CHARACTERS = 500
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
 
 OnCall: TypeAlias = Callable[[str, str], None]
 """Told of each call: its verb, and how it ended."""
@@ -145,6 +147,26 @@ class Cluster:
         target = _Target(kind, namespace, name, subresource)
         request = Request("PATCH", target.path, {"fieldManager": MANAGER}, merge_patch, _MERGE)
         return await self._send("patch", target, request, self._fence)
+
+    async def patch_status(
+        self, kind: Kind, metadata: Metadata, operations: Sequence[Mapping[str, Any]]
+    ) -> Manifest:
+        """Change the status of one object by the operations of a JSON patch.
+
+        A `NotFoundError` if another object has its name by now: that one's status stays. In a merge patch of
+        a status, the API server ignores a uid.
+        """
+        target = _Target(kind, metadata.namespace, metadata.name, "status")
+        body = [{"op": "test", "path": "/metadata/uid", "value": metadata.uid}, *operations]
+        request = Request("PATCH", target.path, {"fieldManager": MANAGER}, body, _JSON_PATCH)
+        try:
+            return await self._send("patch", target, request, self._fence)
+        except RefusedError:
+            # The answer does not tell which operation it refuses.
+            there = await self.get(kind, metadata.namespace, metadata.name)
+            if there is None or there["metadata"]["uid"] != metadata.uid:
+                raise NotFoundError(f"{target}: it is gone, or another object has its name by now") from None
+            raise
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str | None) -> None:
         """Delete it, where it is there. With a uid, another object of that name stays."""

@@ -71,6 +71,11 @@ class Leadership:
         """Whether this process may write."""
         return self.fence.is_open
 
+    @property
+    def lease_uid(self) -> str:
+        """Tells the Lease from all others of any cluster; empty before it is held."""
+        return lease.uid_of(self._lease)
+
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the Lease, and work while it is held.
 

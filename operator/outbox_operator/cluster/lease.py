@@ -15,6 +15,11 @@ def version_of(lease: Manifest | None) -> str:
     return str(lease["metadata"]["resourceVersion"]) if lease else ""
 
 
+def uid_of(lease: Manifest | None) -> str:
+    """Tells it from every other Lease, one of its name included; empty where there is no Lease."""
+    return str(lease["metadata"].get("uid") or "") if lease else ""
+
+
 def duration_of(lease: Manifest | None, otherwise: float) -> float:
     """For how many seconds its holder has it after each renewal."""
     return float(_spec(lease).get("leaseDurationSeconds") or otherwise)

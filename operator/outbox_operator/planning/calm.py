@@ -1,12 +1,14 @@
-"""Since when nothing was seen of a listener's messages. Pure.
+"""Since when a listener that is being deleted has had no message anywhere. Pure.
 
-What a broker counts is some seconds old, and which listener the messages of a shared delay tier are for it
-does not tell: that none is on its way can only be known by having seen none for long enough.
+A broker's counts are some seconds old, and it does not tell which listener the messages of a shared delay
+tier are for: that none is on its way is only known after none was seen for longer than that.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from outbox.topology import dead_letter_queue
+from outbox_operator.broker.removal_plan import binding_removal
 from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
 from outbox_operator.planning.listener_plan import tiers_of
 from outbox_operator.resources import OutboxListener
@@ -15,23 +17,55 @@ from outbox_operator.subscriptions import queue_of
 
 @dataclass(frozen=True, slots=True)
 class Calm:
-    """Since when it has been calm; None where it is not, or nobody could look."""
+    """Each is a moment since when it has been so at every look; None if it is not so, or unknown."""
 
     queue: datetime | None = None
-    """Since when the listener's queue has been seen empty."""
+    """The queue is empty, and nothing is bound to it. One that is gone is empty."""
+    dead_letters: datetime | None = None
+    """The dead-letter queue is empty."""
+    letters_unbound: datetime | None = None
+    """No binding of its own leads into the dead-letter queue."""
     tiers: datetime | None = None
-    """Since when the delay tiers that it uses have been seen empty."""
+    """The delay tiers that it uses are empty."""
+    stopped: datetime | None = None
+    """It has no pods, and nothing that would start some."""
+    removed: datetime | None = None
+    """The queue is gone."""
+    delays: tuple[timedelta, ...] = ()
+    """The retry delays that its pods had, whatever its spec says."""
+    was_marked: bool = False
+    """Its mark was on one of its queues. The last step of a removal takes it away."""
 
 
 def calm_after(
-    before: Calm, listener: OutboxListener, exchange: str, broker: Snapshot | BrokerProblem, now: datetime
+    before: Calm,
+    listener: OutboxListener,
+    exchange: str,
+    broker: Snapshot | BrokerProblem,
+    *,
+    has_pods: bool,
+    now: datetime,
+    installation: str = "",
 ) -> Calm:
-    """As `before` says, and as it is after one more look."""
+    """The state after one more look."""
+
+    def since(moment: datetime | None, holds: bool) -> datetime | None:
+        return (moment or now) if holds else None
+
+    stopped = since(before.stopped, not has_pods)
     if isinstance(broker, BrokerProblem):
-        return Calm()
-    is_empty = not broker.messages(queue_of(listener))
-    are_empty = not any(map(broker.messages, tiers_of(listener, exchange)))
+        return Calm(stopped=stopped, delays=before.delays, was_marked=before.was_marked)
+    queue, tiers = queue_of(listener), tiers_of(listener, exchange, before.delays)
+    letters, path = dead_letter_queue(queue), listener.metadata.path
+    is_calm = broker.is_empty(queue) and not broker.bindings.get(queue)
+    own = {name: binding_removal(name, path, broker, installation) for name in (queue, letters)}
     return Calm(
-        queue=(before.queue or now) if is_empty else None,
-        tiers=(before.tiers or now) if are_empty else None,
+        queue=since(before.queue, is_calm),
+        dead_letters=since(before.dead_letters, broker.is_empty(letters)),
+        letters_unbound=since(before.letters_unbound, not own[letters]),
+        tiers=since(before.tiers, all(map(broker.is_empty, tiers))),
+        stopped=stopped,
+        delays=before.delays,
+        removed=since(before.removed, not broker.exists(queue)),
+        was_marked=before.was_marked or any(own.values()),
     )

@@ -4,9 +4,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from outbox_operator.broker.conflicts import Conflict
-from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
+from outbox_operator.broker.policies import PolicyConflict
+from outbox_operator.broker.snapshot import BrokerProblem, ObservedBinding, Snapshot
+from outbox_operator.broker.topology_plan import TopologyPlan
 from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
+
+HARMFUL_POLICY = "HarmfulPolicy"
+"""The reason of a topology that is there, and that a policy of the broker harms."""
 
 _MOST_NAMED = 3
 
@@ -23,15 +28,64 @@ def unknown(kind: ConditionType, reason: str, message: str) -> Finding:
     return Finding(kind, ConditionStatus.UNKNOWN, reason, message)
 
 
-def topology_finding(conflicts: Sequence[Conflict]) -> Finding:
-    """That all is there, or what is there instead."""
-    if not conflicts:
-        return true(ConditionType.TOPOLOGY_READY, "Present")
-    said = [_said(list(same)) for _, same in groupby(conflicts, lambda each: (each.kind, each.name))]
-    return false(ConditionType.TOPOLOGY_READY, "ArgumentsDiffer", ". ".join(said))
+def topology_finding(made: TopologyPlan) -> Finding:
+    """That all is there, or what is there instead, or what would happen to messages in it."""
+    kind = ConditionType.TOPOLOGY_READY
+    wrong: list[Conflict | PolicyConflict] = [*made.conflicts, *made.policies]
+    said = [_said(list(same)) for _, same in groupby(wrong, lambda each: (each.kind, each.name))]
+    if made.conflicts:
+        return false(kind, "ArgumentsDiffer", ". ".join(said))
+    if made.policies:
+        more = f". And {len(said) - _MOST_NAMED} more objects" if len(said) > _MOST_NAMED else ""
+        return false(kind, HARMFUL_POLICY, ". ".join(said[:_MOST_NAMED]) + more)
+    if made.hidden:
+        message = (
+            f'queue "{made.hidden[0]}" exists, and the broker tells nothing else of it: too many of the '
+            "nodes that hold it are away; start them"
+        )
+        return unknown(kind, "QueueUnavailable", message)
+    return true(kind, "Present")
 
 
-def _said(conflicts: Sequence[Conflict]) -> str:
+def queue_finding(made: TopologyPlan, foreign: Sequence[ObservedBinding]) -> Finding:
+    """As `topology_finding`; `foreign` are bindings of the same listener that another installation made."""
+    found = topology_finding(made)
+    if not foreign or found.status is not ConditionStatus.TRUE:
+        return found
+    queue, others = foreign[0].binding.queue, _named_installations(each.installation for each in foreign)
+    message = (
+        f'queue "{queue}" is also bound by {others}: those bindings are left alone, and the queue is not '
+        "deleted with this resource; if that installation is gone, remove them"
+    )
+    return true(ConditionType.TOPOLOGY_READY, "Shared", message)
+
+
+def exchange_finding(made: TopologyPlan, exchange: str, installations: Sequence[str]) -> Finding:
+    """As `topology_finding`, and which other installations use the exchange too."""
+    found = topology_finding(made)
+    if not installations or found.status is not ConditionStatus.TRUE:
+        return found
+    message = (
+        f'exchange "{exchange}" is also used by {_named_installations(installations)}: its bindings and '
+        "delay tiers are left alone, and the exchange is not deleted with this resource"
+    )
+    return true(ConditionType.TOPOLOGY_READY, "Shared", message)
+
+
+def is_made(finding: Finding) -> bool:
+    """Whether the topology is there, if only with a policy that harms it."""
+    return finding.status is ConditionStatus.TRUE or finding.reason == HARMFUL_POLICY
+
+
+def _named_installations(ids: Iterable[str]) -> str:
+    named = sorted({each for each in ids if each})
+    if not named:
+        return "another operator"
+    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    return f"another operator, of installation {named[0]}{more}"
+
+
+def _said(conflicts: Sequence[Conflict | PolicyConflict]) -> str:
     """All that is wrong with one object, and once what to do about it."""
     first = conflicts[0]
     named = [conflict.difference for conflict in conflicts[:_MOST_NAMED]]
@@ -62,6 +116,13 @@ def pods_user_finding(snapshot: Snapshot) -> Finding:
         "the credentials given for the broker may not manage users, so that pods use them as they are; "
         "give that user the tag administrator for a user of least privilege for each resource",
     )
+
+
+FAILED = unknown(
+    ConditionType.TOPOLOGY_READY,
+    "InternalError",
+    "the operator failed while it reconciled this resource, and tries again; its log has the error",
+)
 
 
 PAUSED = true(

@@ -1,27 +1,37 @@
 """From an OutboxListener and what was seen of the world to what has to be done. Pure."""
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import assert_never
 
 from outbox.topology import Topology, TopologyError, tier_name, topology
 from outbox_operator.broker.access import BrokerAccess
-from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
+from outbox_operator.broker.actions import RemoveBinding
+from outbox_operator.broker.removal_plan import binding_removal
+from outbox_operator.broker.snapshot import BrokerProblem, ObservedBinding, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
 from outbox_operator.broker.user_plan import worker_permissions
 from outbox_operator.children.workload import worker_workload
 from outbox_operator.conditions import Finding
+from outbox_operator.planning.claims import Hold, Obstacle
 from outbox_operator.planning.findings import (
     false,
+    is_made,
     pods_user_finding,
+    queue_finding,
     topology_finding,
     topology_unseen,
     true,
     unknown,
 )
+from outbox_operator.planning.marks import EVERYTHING, Domain, Marks
 from outbox_operator.planning.plan import Plan
 from outbox_operator.planning.pod_credentials import Chance, PodCredentials, entrance, users_of
 from outbox_operator.resources import OutboxListener, OutboxRelay
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
-from outbox_operator.subscriptions import exchange_of, queue_of, subscription_of
+from outbox_operator.subscriptions import exchange_of, queue_of, queues_of, subscription_of
+
+_RELAY_READY = true(ConditionType.RELAY_READY, "Ready")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +46,8 @@ class ListenerView:
     """How the relay's broker is entered; None where nobody knows."""
     broker: Snapshot | BrokerProblem
     """Its virtual host, or why it cannot be seen."""
-    obstacle: tuple[str, OutboxListener] | None
-    """A queue of its that another listener has."""
+    obstacle: Obstacle | None
+    """Another listener that has its queue, or may have it."""
     credentials: PodCredentials | None
     """What its pods enter with by now."""
     chance: Chance
@@ -46,18 +56,28 @@ class ListenerView:
     """Whether the cluster can scale by backlog."""
     is_relay_invalid: bool = False
     """Whether the relay is there after all, and cannot be read."""
+    live_delays: tuple[timedelta, ...] = ()
+    """The retry delays that its pods use now, whatever the spec says."""
+    domain: Domain = EVERYTHING
+    """What this operator manages."""
+    stale: tuple[ObservedBinding, ...] = ()
+    """Bindings of its queues that listeners left behind which are gone."""
 
 
-def needed_topology(listener: OutboxListener, relay: OutboxRelay) -> Topology:
-    """All that must exist for it, the exchange included: whoever comes first makes it."""
-    return topology(exchange_of(relay), [subscription_of(listener)])
+def needed_topology(
+    listener: OutboxListener, relay: OutboxRelay, live_delays: tuple[timedelta, ...] = ()
+) -> Topology:
+    """All that must exist for it and its pods, the exchange included: whoever comes first makes it."""
+    wanted = subscription_of(listener)
+    return topology(exchange_of(relay), [replace(wanted, delays=(*wanted.delays, *live_delays))])
 
 
-def tiers_of(listener: OutboxListener, exchange: str) -> tuple[str, ...]:
-    """The delay tiers that its retries wait in."""
-    if listener.spec.ordered:
-        return ()
-    return tuple(dict.fromkeys(tier_name(exchange, delay) for delay in listener.spec.retry_delays))
+def tiers_of(
+    listener: OutboxListener, exchange: str, live_delays: tuple[timedelta, ...] = ()
+) -> tuple[str, ...]:
+    """The delay tiers that its retries wait in: those of its spec, and those that its pods use now."""
+    wanted = () if listener.spec.ordered else listener.spec.retry_delays
+    return tuple(dict.fromkeys(tier_name(exchange, delay) for delay in (*wanted, *live_delays)))
 
 
 def plan(view: ListenerView) -> Plan:
@@ -66,32 +86,69 @@ def plan(view: ListenerView) -> Plan:
         return Plan(_without_relay(view))
     if isinstance(view.broker, BrokerProblem) or view.access is None:
         return Plan(_without_broker(relay, view.broker))
+    if view.obstacle is not None:
+        return _without_queue(view, view.obstacle, view.broker)
     topology = _topology(view, relay, view.broker)
     if listener.spec.worker is None:
         return replace(topology, pods="None", retired_users=users_of(listener, view.broker))
-    if topology.findings[-1].status is not ConditionStatus.TRUE:
+    if topology.findings[-1].status is ConditionStatus.FALSE and not is_made(topology.findings[-1]):
         return topology
     return _with_pods(view, relay, view.access, view.broker, topology)
 
 
 def _topology(view: ListenerView, relay: OutboxRelay, snapshot: Snapshot) -> Plan:
     """What concerns the queue and what belongs to it."""
-    relay_ready = true(ConditionType.RELAY_READY, "Ready")
-    if view.obstacle is not None:
-        return Plan((relay_ready, _owned_by(*view.obstacle)))
     try:
-        needed = needed_topology(view.listener, relay)
+        needed = needed_topology(view.listener, relay, view.live_delays)
     except TopologyError as error:
-        return Plan((relay_ready, false(ConditionType.TOPOLOGY_READY, "InvalidName", str(error))))
-    made = topology_actions(needed, view.listener.metadata.path, snapshot)
-    return Plan((relay_ready, topology_finding(made.conflicts)), made.actions)
+        return Plan((_RELAY_READY, false(ConditionType.TOPOLOGY_READY, "InvalidName", str(error))))
+    path, installation = view.listener.metadata.path, view.domain.installation
+    made = topology_actions(needed, path, snapshot, installation)
+    if made.conflicts:
+        return Plan((_RELAY_READY, topology_finding(made)), made.actions)
+    left = (RemoveBinding(each.binding, each.properties_key) for each in view.stale)
+    marks = Marks.on(queues_of(view.listener), snapshot, view.domain)
+    return Plan((_RELAY_READY, queue_finding(made, marks.foreign())), (*made.actions, *left))
+
+
+def _without_queue(view: ListenerView, obstacle: Obstacle, snapshot: Snapshot) -> Plan:
+    """What follows from a queue that another listener has.
+
+    If the other has marked it, nothing of this one may lead to the queue or consume from it. If not, or if
+    another operator is concerned, everything stays as it is.
+    """
+    listener, findings = view.listener, (_RELAY_READY, _owned_by(obstacle))
+    if obstacle.hold is not Hold.OWNED:
+        return Plan(findings)
+    return Plan(
+        findings,
+        lost_bindings(listener, snapshot, view.domain.installation),
+        pods="None",
+        loses_queue=True,
+        retired_users=users_of(listener, snapshot),
+    )
+
+
+def lost_bindings(
+    listener: OutboxListener, snapshot: Snapshot, installation: str
+) -> tuple[RemoveBinding, ...]:
+    """The bindings of a listener that lost its queue, but for the only one by which dead letters arrive."""
+    path, (queue, letters) = listener.metadata.path, queues_of(listener)
+    others = {
+        each.binding for each in snapshot.bindings.get(letters, ()) if not each.is_of(path, installation)
+    }
+    own = binding_removal(letters, path, snapshot, installation)
+    return (
+        *binding_removal(queue, path, snapshot, installation),
+        *(each for each in own if each.binding in others),
+    )
 
 
 def _with_pods(
     view: ListenerView, relay: OutboxRelay, access: BrokerAccess, snapshot: Snapshot, topology: Plan
 ) -> Plan:
     listener, exchange, queue = view.listener, exchange_of(relay), queue_of(view.listener)
-    permissions = worker_permissions(exchange, queue, tiers_of(listener, exchange))
+    permissions = worker_permissions(exchange, queue, tiers_of(listener, exchange, view.live_delays))
     entered = entrance(
         listener,
         view.credentials,
@@ -152,10 +209,23 @@ def _without_broker(relay: OutboxRelay, problem: Snapshot | BrokerProblem) -> tu
     return false(ConditionType.RELAY_READY, problem.reason, message), topology_unseen(problem)
 
 
-def _owned_by(queue: str, owner: OutboxListener) -> Finding:
-    return false(
-        ConditionType.TOPOLOGY_READY,
-        "QueueOwnedBy",
-        f'queue "{queue}" belongs to OutboxListener {owner.metadata.path}; '
-        "make another OutboxListener with another spec.queue and delete this one",
-    )
+def _owned_by(obstacle: Obstacle) -> Finding:
+    queue, owner = f'queue "{obstacle.queue}"', f"OutboxListener {obstacle.owner}"
+    instead = "make another OutboxListener with another spec.queue and delete this one"
+    match obstacle.hold:
+        case Hold.OWNED | Hold.CLAIMED:
+            message = f"{queue} belongs to {owner}; {instead}"
+        case Hold.POSSIBLE:
+            message = (
+                f"{queue} may belong to {owner}, which had one of this name on a broker that is not known "
+                f"now; correct the credentials of its OutboxRelay, delete it, or {instead}"
+            )
+        case Hold.FOREIGN:
+            of = f" of installation {obstacle.installation}" if obstacle.installation else ""
+            message = (
+                f"{queue} belongs to {owner}{of}, which another operator manages; {instead}, "
+                "or if that listener is gone, remove its bindings"
+            )
+        case _:
+            assert_never(obstacle.hold)
+    return false(ConditionType.TOPOLOGY_READY, "QueueOwnedBy", message)

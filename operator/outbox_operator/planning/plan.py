@@ -26,5 +26,7 @@ class Plan:
     """The pods."""
     idle_tiers: tuple[str, ...] = ()
     """Delay tiers to be removed; that one stays a while longer is nobody's trouble."""
+    loses_queue: bool = False
+    """Whether another listener has its queue, so that its status must not name it."""
     retired_users: tuple[str, ...] = ()
     """Users of pods of before, to be removed when the last of those pods is gone."""

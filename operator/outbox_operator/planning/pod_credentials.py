@@ -83,16 +83,21 @@ class Entrance:
     """Users of pods of before."""
 
 
-def read(secret: Manifest) -> PodCredentials:
-    """What a Secret of ours says."""
+def read(secret: Manifest) -> PodCredentials | None:
+    """What a Secret of ours says; None if somebody has put something else into it."""
     metadata = secret["metadata"]
     annotations = metadata.get("annotations", {})
+    try:
+        data = {key: b64decode(value).decode() for key, value in secret.get("data", {}).items()}
+        urlsplit(data[BROKER_URI])
+    except (KeyError, ValueError):
+        return None
     return PodCredentials(
         name=metadata["name"],
         number=int(metadata["name"].rpartition("-")[2]),
         rotation=annotations.get(_ROTATION, ""),
         user=annotations.get(_USER),
-        data={key: b64decode(value).decode() for key, value in secret["data"].items()},
+        data=data,
     )
 
 

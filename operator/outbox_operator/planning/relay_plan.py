@@ -12,12 +12,13 @@ from outbox_operator.children.workload import relay_workload
 from outbox_operator.conditions import Finding
 from outbox_operator.database_view import DatabaseView
 from outbox_operator.planning.findings import (
+    exchange_finding,
     false,
     pods_user_finding,
-    topology_finding,
     topology_unseen,
     unknown,
 )
+from outbox_operator.planning.marks import EVERYTHING, Domain, sharing_installations
 from outbox_operator.planning.plan import Plan
 from outbox_operator.planning.pod_credentials import Chance, PodCredentials, entrance
 from outbox_operator.resources import OutboxRelay
@@ -53,6 +54,8 @@ class RelayView:
     """The operator's image for relays that name none."""
     chance: Chance
     """For a user that is to be made."""
+    domain: Domain = EVERYTHING
+    """What this operator manages."""
 
 
 def plan(view: RelayView) -> Plan:
@@ -67,7 +70,10 @@ def plan(view: RelayView) -> Plan:
     except TopologyError as error:
         return Plan(_findings(view, [], false(ConditionType.TOPOLOGY_READY, "InvalidName", str(error))))
     made = topology_actions(needed, exchange_of(view.relay), view.broker)
-    findings = _findings(view, [pods_user_finding(view.broker)], topology_finding(made.conflicts))
+    exchange = view.relay.spec.exchange
+    sharing = sharing_installations(exchange, view.broker, view.domain)
+    topology_found = exchange_finding(made, exchange, sharing)
+    findings = _findings(view, [pods_user_finding(view.broker)], topology_found)
     bare = Plan(findings, made.actions, idle_tiers=view.idle_tiers)
     if made.conflicts or isinstance(view.database_url, Finding):
         return bare

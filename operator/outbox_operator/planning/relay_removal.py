@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from outbox.topology import TopologyError, dead_letter_exchange, topology
 from outbox_operator.broker.actions import RemoveExchange
 from outbox_operator.broker.removal_plan import tier_removal, unused_tiers
-from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
+from outbox_operator.broker.snapshot import BrokerProblem, ObservedBinding, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
-from outbox_operator.planning.removal import SKIP, Patience, Removal, remove_users, without_broker
+from outbox_operator.planning.removal import SKIP, Patience, Removal, released, remove_users, without_broker
 from outbox_operator.resources import OutboxRelay
+from outbox_operator.resources.relay import RelaySpec
+from outbox_operator.resources.virtual_host import VirtualHost
 from outbox_operator.subscriptions import exchange_of
 
 
@@ -31,16 +34,28 @@ class DepartingRelay:
     """The paths of its listeners that are being deleted with it, and have something to remove."""
     needed_tiers: frozenset[str]
     """The delay tiers of listeners that stay."""
+    shared_with: tuple[ObservedBinding, ...] = ()
+    """The bindings to its exchanges and tiers of another installation, or of another relay's listeners."""
+    installation: str = ""
+    """The installation of this operator."""
+    elsewhere: VirtualHost | None = None
+    """The virtual host that its exchange is in, if it is for another one by now."""
+
+
+def exchange_of_invalid(manifest: dict[str, Any]) -> str | None:
+    """The exchange of a relay that cannot be read; None if not even that can be told."""
+    spec = manifest.get("spec")
+    if not isinstance(spec, dict):
+        return None
+    exchange = spec.get("exchange", RelaySpec.model_fields["exchange"].default)
+    return exchange if isinstance(exchange, str) else None
 
 
 def relay_removal(view: DepartingRelay, now: datetime, patience: Patience) -> Removal:
     """The next step."""
     relay, exchange = view.relay, view.relay.spec.exchange
-    if relay.spec.deletion_policy == "Retain" or relay.status.exchange is None:
-        # An exchange that it never had is not its to delete.
-        return Removal()
-    if SKIP in relay.metadata.annotations:
-        return Removal(given_up=f'exchange "{exchange}" was left, as the annotation {SKIP} asks')
+    if end := relay_released(relay):
+        return end
     if view.leaving:
         # They know the broker by this relay, and their messages die by its dead-letter exchange.
         listener = f"OutboxListener {view.leaving[0]}"
@@ -48,16 +63,39 @@ def relay_removal(view: DepartingRelay, now: datetime, patience: Patience) -> Re
     return _remove(view, now, patience)
 
 
+def relay_released(relay: OutboxRelay) -> Removal | None:
+    """The end of its deletion if that needs nothing from the broker."""
+    if relay.status.exchange is None:
+        # An exchange that it never had is not its to delete.
+        return Removal()
+    return released(relay, f'exchange "{relay.spec.exchange}"')
+
+
 def _remove(view: DepartingRelay, now: datetime, patience: Patience) -> Removal:
     relay, exchange = view.relay, view.relay.spec.exchange
+    if view.elsewhere is not None:
+        where = f"in {view.elsewhere}, as the broker's Secret is for another virtual host by now"
+        return Removal(given_up=f'exchange "{exchange}" was left {where}')
     if view.others:
         return Removal(given_up=f'exchange "{exchange}" was left, as OutboxRelay {view.others[0]} has it too')
     broker = _unknown(view.perhaps[0]) if view.perhaps else view.broker
     if isinstance(broker, BrokerProblem):
         return without_broker(relay.metadata, broker, f'exchange "{exchange}"', now, patience)
+    if view.shared_with:
+        return Removal(
+            remove_users(relay, broker),
+            stops_pods=True,
+            given_up=f'exchange "{exchange}" was left, as {_user(view.shared_with[0])} uses it too',
+        )
     if view.heirs:
         return Removal(remove_users(relay, broker), stops_pods=True)
     return _remove_exchanges(view, broker)
+
+
+def _user(binding: ObservedBinding) -> str:
+    of = f" of installation {binding.installation}" if binding.installation else ""
+    is_listener = "/" in (binding.owner or "")
+    return f"OutboxListener {binding.owner}{of}" if is_listener else f"the operator{of}"
 
 
 def _unknown(relay: str) -> BrokerProblem:
@@ -80,10 +118,10 @@ def _remove_exchanges(view: DepartingRelay, snapshot: Snapshot) -> Removal:
     names = [name for name in (exchange, dead_letter_exchange(exchange)) if name in snapshot.exchanges]
     if if_empty and (waiting := _left(names, exchange, snapshot)):
         return Removal(waiting_for=f'exchange "{exchange}": {waiting}')
-    tiers = unused_tiers(exchange, view.needed_tiers, snapshot)
+    tiers = unused_tiers(exchange, view.needed_tiers, snapshot, view.installation)
     return Removal(
         (
-            *(action for name in tiers for action in tier_removal(name)),
+            *(action for name in tiers for action in tier_removal(name, snapshot, view.installation)),
             *(RemoveExchange(name, if_unused=if_empty) for name in names),
             *remove_users(relay, snapshot),
         ),
@@ -102,8 +140,12 @@ def _left(exchanges: list[str], exchange: str, snapshot: Snapshot) -> str | None
     if bound:
         count = "1 queue is" if len(bound) == 1 else f"{len(bound):,} queues are"
         return f'{count} still bound to it, such as "{bound[0]}"; delete their listeners, {leave}'
-    for name in sorted(snapshot.queues):
+    for name in sorted((*snapshot.queues, *snapshot.hidden_queues)):
         is_ours = any(each.owner == exchange for each in snapshot.bindings.get(name, ()))
-        if is_ours and (messages := snapshot.messages(name)):
-            return f'delay tier "{name}" has {messages:,} messages; wait for them, {leave}'
+        if not is_ours or snapshot.is_empty(name):
+            continue
+        if not snapshot.is_counted(name):
+            unknown = f'the broker does not tell how many messages delay tier "{name}" has'
+            return f"{unknown}; start its nodes, {leave}"
+        return f'delay tier "{name}" has {snapshot.messages(name):,} messages; wait for them, {leave}'
     return None

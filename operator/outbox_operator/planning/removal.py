@@ -25,7 +25,7 @@ class Patience:
     broker: timedelta
     """For a broker that cannot be reached."""
     counts: timedelta
-    """For the broker to have counted a message: it does so for all of a queue's messages now and then."""
+    """For the broker to have counted a message: it counts those of a quorum queue every 5 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,15 @@ class Removal:
     """When to take the next step, where it waits and nothing is heard before."""
     given_up: str | None = None
     """What was left behind, for a person, where the resource goes all the same."""
+
+
+def released(owner: Owner, what: str) -> Removal | None:
+    """The end of a deletion that needs nothing from the broker; None if there is something to remove."""
+    if owner.spec.deletion_policy == "Retain":
+        return Removal()
+    if SKIP in owner.metadata.annotations:
+        return Removal(given_up=f"{what} was left on the broker, as the annotation {SKIP} asks")
+    return None
 
 
 def remove_users(owner: Owner, snapshot: Snapshot) -> tuple[Action, ...]:

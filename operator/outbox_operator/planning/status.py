@@ -30,11 +30,15 @@ def same_moment(old: datetime | None, new: datetime | None) -> datetime | None:
     return old if old and new and abs(new - old) < _SAME_MOMENT else new
 
 
-def status_patch(old: Status, new: Status) -> dict[str, Any]:
-    """A JSON merge patch from one to the other; empty where they are the same."""
+def status_patch(old: Status, new: Status) -> list[dict[str, Any]]:
+    """The operations of a JSON patch from one to the other; none where they are the same."""
     before, after = old.manifest(), new.manifest()
-    gone = {key: None for key in before if key not in after}
-    return gone | {key: value for key, value in after.items() if before.get(key) != value}
+    if old == type(old)():
+        # There may be no status yet to which something could be added.
+        return [{"op": "add", "path": "/status", "value": after}] if before != after else []
+    gone = [{"op": "remove", "path": f"/status/{key}"} for key in before if key not in after]
+    changed = {key: value for key, value in after.items() if before.get(key) != value}
+    return gone + [{"op": "add", "path": f"/status/{key}", "value": value} for key, value in changed.items()]
 
 
 def turns(old: Sequence[Condition], new: Sequence[Condition]) -> list[Condition]:

@@ -3,10 +3,12 @@
 As much as can be done without a finalizer: what goes while no operator runs leaves its user.
 """
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from outbox_core.logs import event
 from outbox_operator.broker.actions import RemoveUser
 from outbox_operator.broker.snapshot import Snapshot
 from outbox_operator.broker.vhosts import Vhosts
@@ -15,6 +17,12 @@ from outbox_operator.planning.pod_credentials import users_of
 from outbox_operator.reconciling.key import Key
 from outbox_operator.reconciling.work_queue import WorkQueue
 from outbox_operator.reconciling.world import Entry
+
+_RETRY_SECONDS = 1.0
+_GIVE_UP_SECONDS = 3600.0
+"""How long a broker that cannot be reached is kept in mind for the user that is left there."""
+
+_log = logging.getLogger("outbox.operator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class Departures:
         known = self._present.get(key)
         if known is not None and known[0].metadata.uid != owner.metadata.uid:
             await self._depart(key)
-        if entry is not None:
+        if entry is not None and entry.vhost is not None:
             self._present[key] = owner, entry
         await self._clean_up(key, is_succeeded=True)
 
@@ -72,17 +80,30 @@ class Departures:
         left = self._departed.get(key, [])
         for departed in tuple(left):
             is_due = time.monotonic() >= departed.due
-            if is_due and (is_succeeded or not await self._has_pods(departed.owner)):
-                await self._remove_users(departed)
+            is_ended = is_due and (is_succeeded or not await self._has_pods(departed.owner))
+            if is_ended and await self._is_rid_of_users(departed):
+                await self._vhosts.release(departed.visitor)
                 left.remove(departed)
         if not left:
             self._departed.pop(key, None)
             return
         soonest = min(departed.due for departed in left) - time.monotonic()
-        self._queue.add_after(key, soonest if soonest > 0 else self._grace_seconds)
+        self._queue.add_after(key, soonest if soonest > 0 else max(self._grace_seconds, _RETRY_SECONDS))
 
-    async def _remove_users(self, departed: _Departed) -> None:
+    async def _is_rid_of_users(self, departed: _Departed) -> bool:
+        """Remove the users; False if that has to be tried again, as the broker has a problem."""
         vhost = self._vhosts.of(departed.visitor)
-        if vhost is not None and isinstance(vhost.state, Snapshot):
-            await vhost.perform([RemoveUser(name) for name in users_of(departed.owner, vhost.state)])
-        await self._vhosts.release(departed.visitor)
+        if vhost is None:
+            return True
+        state = vhost.state
+        if isinstance(state, Snapshot):
+            names = users_of(departed.owner, state)
+            problem = await vhost.perform([RemoveUser(name) for name in names])
+            if problem is None:
+                return True
+            state = problem
+        is_last = time.monotonic() >= departed.due + _GIVE_UP_SECONDS
+        cause = state.message if state else "the broker has not been looked at yet"
+        level, path = logging.WARNING if is_last else logging.INFO, departed.owner.metadata.path
+        event(_log, level, "broker users not removed", resource=path, cause=cause)
+        return is_last

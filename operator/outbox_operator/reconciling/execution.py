@@ -8,12 +8,13 @@ from typing import assert_never
 from outbox_core.logs import event
 from outbox_operator.broker.actions import RemoveUser
 from outbox_operator.broker.removal_plan import tier_removal
+from outbox_operator.broker.snapshot import Snapshot
 from outbox_operator.broker.vhosts import Vhost
 from outbox_operator.children.autoscaling import autoscaling_of
 from outbox_operator.children.family import children, no_children
 from outbox_operator.children.manifest import Manifest
 from outbox_operator.children.names import Owner, child_name, is_child, selector_text
-from outbox_operator.children.notes import NOTHING_RETIRED, retired_secrets, secret_of
+from outbox_operator.children.notes import NOTHING_RETIRED, has_retired, secret_of
 from outbox_operator.children.pod_trouble import finding as trouble_finding
 from outbox_operator.children.pod_trouble import pod_trouble
 from outbox_operator.children.rollout import Rollout, rollout
@@ -74,6 +75,18 @@ class Execution:
             return False
         return bool(await self._world.cluster.pods_of(owner.metadata.namespace, selector_text(owner)))
 
+    async def has_workload(self, owner: Owner) -> bool:
+        """Whether it has pods, or a Deployment that would start some."""
+        return self._own_deployment(owner) is not None or await self.has_pods(owner)
+
+    async def has_rolled_over(self, owner: Owner, outcome: Outcome) -> bool:
+        """Whether all pods that run are of the newest template, or there are none."""
+        if outcome.rollout is not None and not outcome.rollout.is_complete:
+            return False
+        pods = await self._world.cluster.pods_of(owner.metadata.namespace, selector_text(owner))
+        has_none = outcome.rollout is None
+        return not any(has_none or pod["metadata"].get("deletionTimestamp") for pod in pods)
+
     async def stop_pods(self, owner: Owner) -> None:
         """Remove them, where there are any, and what they entered with."""
         live = self._own_deployment(owner)
@@ -98,7 +111,10 @@ class Execution:
         """Remove each where that goes; where it has got a message meanwhile, a later look sees to it."""
         for name in names:
             self._world.fence.check()
-            if problem := await vhost.perform(tier_removal(name)):
+            if not isinstance(vhost.state, Snapshot):
+                return
+            removal = tier_removal(name, vhost.state, self._world.domain.installation)
+            if problem := await vhost.perform(removal):
                 event(_log, logging.INFO, "tier not removed", tier=name, cause=problem.message)
 
     async def _make_pods(self, owner: Owner, plan: Plan, vhost: Vhost | None) -> Outcome:
@@ -164,8 +180,8 @@ class Execution:
 
         `live` is what others run on for; without it all pods are of before.
         """
-        secrets = retired_secrets(live) if live else ()
-        if not secrets and not plan.retired_users:
+        is_noted = live is not None and has_retired(live)
+        if not is_noted and not plan.retired_users:
             return None
         cluster, namespace = self._world.cluster, owner.metadata.namespace
         pods = await cluster.pods_of(namespace, selector_text(owner))
@@ -176,7 +192,7 @@ class Execution:
             if problem := await vhost.perform([RemoveUser(name) for name in plan.retired_users]):
                 event(_log, logging.WARNING, "broker users not removed", cause=problem.message)
                 return _LAST_LOOK_SECONDS
-        if live is not None and secrets:
+        if live is not None and is_noted:
             await self._secrets.remove_retired(owner, live)
             patched = await cluster.patch(DEPLOYMENT, namespace, live["metadata"]["name"], NOTHING_RETIRED)
             self._world.store.put(DEPLOYMENT, patched)

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from outbox_operator.cluster.errors import NotFoundError
 from outbox_operator.cluster.events import Reference, record
 from outbox_operator.cluster.kinds import Kind
 from outbox_operator.cluster.store import Invalid
@@ -33,10 +34,15 @@ async def publish_invalid(world: World, kind: Kind, invalid: Invalid) -> None:
     if conditions == old:
         return
     status = {
+        **invalid.manifest.get("status", {}),
         "conditions": [condition.manifest() for condition in conditions],
         "observedGeneration": metadata.generation,
     }
-    written = await world.cluster.patch(kind, metadata.namespace, metadata.name, {"status": status}, "status")
+    operation = {"op": "add", "path": "/status", "value": status}
+    try:
+        written = await world.cluster.patch_status(kind, metadata, [operation])
+    except NotFoundError:
+        return
     world.store.put(kind, written)
     for condition in turns(old, conditions):
         about = Reference.to(kind, metadata)

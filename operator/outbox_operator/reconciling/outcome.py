@@ -6,7 +6,8 @@ from typing import Any
 from outbox_operator.children.names import Owner, selector_text
 from outbox_operator.children.rollout import Rollout
 from outbox_operator.conditions import Finding
-from outbox_operator.resources.condition import ConditionStatus, ConditionType
+from outbox_operator.planning.findings import is_made
+from outbox_operator.resources.condition import ConditionType
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,11 @@ class Outcome:
     look_again_seconds: float | None = None
     """When to look again, where nobody may tell of what is awaited: that pods begin to fail, or are gone."""
 
-    def status_of(self, kind: ConditionType) -> ConditionStatus | None:
-        """What was found of one side."""
-        return next((finding.status for finding in self.findings if finding.type is kind), None)
+    @property
+    def has_topology(self) -> bool:
+        """Whether what it needs on the broker is there."""
+        found = (finding for finding in self.findings if finding.type is ConditionType.TOPOLOGY_READY)
+        return any(map(is_made, found))
 
     def pod_fields(self, owner: Owner) -> dict[str, Any]:
         """What the status says of the pods; nothing where nothing was seen of them."""

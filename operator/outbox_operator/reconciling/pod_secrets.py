@@ -27,8 +27,9 @@ class PodSecrets:
             return known
         name = (secret_of(deployment) if deployment else None) or first_name(owner)
         found = await self._cluster.get(SECRET, owner.metadata.namespace, name)
-        if found is not None and is_secret_of(owner, name) and is_child(found, owner):
-            self._known[Key.of(owner)] = known = read(found)
+        is_ours = found is not None and is_secret_of(owner, name) and is_child(found, owner)
+        if found is not None and is_ours and (known := read(found)):
+            self._known[Key.of(owner)] = known
             return known
         return lost(owner, name) if deployment else None
 

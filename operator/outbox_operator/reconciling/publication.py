@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from outbox_operator.children.names import Owner
+from outbox_operator.cluster.errors import NotFoundError
 from outbox_operator.cluster.events import EventType, Reference, record
 from outbox_operator.cluster.kinds import LISTENER, RELAY, Kind
 from outbox_operator.conditions import Finding
@@ -14,14 +15,20 @@ from outbox_operator.resources.condition import Condition, ConditionStatus
 
 
 async def publish(world: World, owner: Owner, findings: tuple[Finding, ...], **fields: Any) -> None:
-    """Write what was found, as far as it is new; a field that is not given stays as it was."""
+    """Write what was found, as far as it is new; a field that is not given stays as it was.
+
+    Of a resource that is gone by now, or replaced by another of its name, nothing is written.
+    """
     new = next_status(owner, findings, datetime.now(UTC), **fields)
     patch = status_patch(owner.status, new)
     if not patch:
         return
     metadata = owner.metadata
     kind = kind_of(owner)
-    written = await world.cluster.patch(kind, metadata.namespace, metadata.name, {"status": patch}, "status")
+    try:
+        written = await world.cluster.patch_status(kind, metadata, patch)
+    except NotFoundError:
+        return
     world.store.put(kind, written)
     for condition in turns(owner.status.conditions, new.conditions):
         world.events.add(Reference.to(kind, metadata), _type(condition), condition.reason, _words(condition))

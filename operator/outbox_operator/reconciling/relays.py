@@ -1,23 +1,33 @@
 """The reconcile of an OutboxRelay: look, plan, do, tell."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from outbox_operator.broker.access import VhostId
+from outbox_operator.broker.access import BrokerAccess
+from outbox_operator.broker.identity import VhostIdentity
 from outbox_operator.broker.removal_plan import unused_tiers
+from outbox_operator.broker.snapshot import ObservedBinding
 from outbox_operator.children.names import Owner
+from outbox_operator.cluster.errors import ClusterError, NotLeaderError
+from outbox_operator.cluster.kinds import LISTENER, RELAY
 from outbox_operator.conditions import Finding
 from outbox_operator.credentials import broker_access, database_url
 from outbox_operator.database_view import DatabaseView
-from outbox_operator.planning.findings import PAUSED
+from outbox_operator.planning.findings import PAUSED, false
 from outbox_operator.planning.glimpse import Glimpse, Interest, glimpse, relay_interest
 from outbox_operator.planning.listener_plan import tiers_of
+from outbox_operator.planning.marks import bindings_of_others
 from outbox_operator.planning.plan import Plan
 from outbox_operator.planning.pod_credentials import draw
 from outbox_operator.planning.relay_plan import RelayView, plan
-from outbox_operator.planning.relay_removal import DepartingRelay, relay_removal
+from outbox_operator.planning.relay_removal import (
+    DepartingRelay,
+    exchange_of_invalid,
+    relay_released,
+    relay_removal,
+)
 from outbox_operator.planning.removal import FINALIZER
 from outbox_operator.planning.status import same_moment
 from outbox_operator.reconciling.databases import Databases
@@ -26,12 +36,13 @@ from outbox_operator.reconciling.execution import Execution
 from outbox_operator.reconciling.finalizer import keep_finalizer
 from outbox_operator.reconciling.idle_tiers import IdleTiers
 from outbox_operator.reconciling.key import Key
+from outbox_operator.reconciling.moves import Moves
 from outbox_operator.reconciling.outcome import Outcome
 from outbox_operator.reconciling.publication import publish
 from outbox_operator.reconciling.removing import Removing
 from outbox_operator.reconciling.world import Entry, World
-from outbox_operator.resources import OutboxRelay
-from outbox_operator.resources.condition import ConditionStatus, ConditionType
+from outbox_operator.resources import OutboxListener, OutboxRelay
+from outbox_operator.resources.condition import ConditionType
 
 _SOON_SECONDS = 0.2
 _FIRST_LOOKS_SECONDS = 60.0
@@ -45,6 +56,7 @@ class Relays:
         self._departures = departures
         self._execution = execution
         self._removing = Removing(world, execution)
+        self._moves = Moves(world, execution)
         self._seen: dict[str, tuple[Interest, Glimpse]] = {}
         self._databases = Databases(world.settings.drift_seconds)
         self._idle_tiers = IdleTiers(world.settings.tier_grace_seconds)
@@ -58,11 +70,11 @@ class Relays:
             await self._forget(key)
             return True
         world.relays_seen[key.path] = relay
+        if relay.metadata.deletion_timestamp is not None:
+            await self._delete(key, relay)
+            return True
         url = await self._enter(relay)
         entry = world.entries[key.path]
-        if relay.metadata.deletion_timestamp is not None:
-            await self._remove(key, relay, entry)
-            return True
         if relay.spec.paused:
             await publish(world, relay, (PAUSED,))
             return True
@@ -90,9 +102,13 @@ class Relays:
             entry = Entry(access, None)
         else:
             entry = Entry(access, await world.vhosts.use(metadata.path, access))
-        if world.entries.get(metadata.path) != entry:
+        before = world.entries.get(metadata.path)
+        if before != entry:
+            if before is not None and isinstance(before.access, BrokerAccess):
+                world.former_accesses[before.access.vhost_id] = before.access
             world.entries[metadata.path] = entry
             world.call_listeners(relay.metadata.namespace, relay.metadata.name)
+            world.call_rivals(relay.metadata.namespace, relay.metadata.name)
         return database_url(
             spec.database, await read(namespace, spec.database.secret_ref.name), namespace=namespace
         )
@@ -111,13 +127,17 @@ class Relays:
             credentials=await self._execution.credentials_of(relay),
             image=world.settings.relay_image,
             chance=draw(),
+            domain=world.domain,
         )
         wanted = plan(view)
         world.metrics.count_repairs(relay, wanted.actions)
+        is_known = self._moves.is_known(relay, entry)
         outcome = await self._execution.carry_out(relay, wanted, entry.vhost)
         self._remember(relay, entry, wanted)
         await self._departures.is_there(key, relay, entry)
-        await publish(world, relay, outcome.findings, **_fields(relay, database, outcome))
+        left = await self._moves.follow(key, relay, entry, outcome, is_known=is_known)
+        fields = _fields(relay, database, outcome) | left.fields
+        await publish(world, relay, outcome.findings, **fields)
         world.queue.add_after(key, self._databases.pause_seconds(key.path))
         self._execution.look_again(key, outcome)
         return not outcome.failed
@@ -132,35 +152,58 @@ class Relays:
 
     def _due_tiers(self, relay: OutboxRelay, entry: Entry) -> tuple[str, ...]:
         world, exchange = self._world, relay.spec.exchange
-        vhost, snapshot = world.vhost_id_of(relay), entry.snapshot
+        vhost, snapshot = world.vhost_of(relay.metadata.path), entry.snapshot
         if vhost is None or snapshot is None or world.store.invalid:
             # A resource that cannot be read may need any of them.
             return ()
+        if any(listener.spec.paused for listener in self._listeners(vhost, exchange)):
+            # Consumers of a paused listener may still use the delays that it had before an edit.
+            return ()
         needed = self._needed_tiers(vhost, exchange)
-        return self._idle_tiers.due(vhost, exchange, unused_tiers(exchange, needed, snapshot))
+        unused = unused_tiers(exchange, needed, snapshot, world.domain.installation)
+        return self._idle_tiers.due(vhost.address, exchange, unused)
 
-    def _needed_tiers(self, vhost: VhostId, exchange: str) -> frozenset[str]:
-        world = self._world
+    def _needed_tiers(self, vhost: VhostIdentity, exchange: str) -> frozenset[str]:
         return frozenset(
             tier
-            for relay in world.relays_perhaps_at(vhost, exchange)
-            for listener in world.store.listeners_of(relay.metadata.namespace, relay.metadata.name)
-            for tier in tiers_of(listener, exchange)
+            for listener in self._listeners(vhost, exchange)
+            for tier in tiers_of(listener, exchange, self._world.live_delays(listener))
         )
+
+    def _listeners(self, vhost: VhostIdentity, exchange: str) -> Iterator[OutboxListener]:
+        """The listeners of an exchange, with those of which nobody knows now on which broker."""
+        for relay in self._world.relays_perhaps_at(vhost, exchange):
+            yield from self._world.store.listeners_of(relay.metadata.namespace, relay.metadata.name)
 
     def _remember(self, relay: OutboxRelay, entry: Entry, done: Plan) -> None:
         snapshot = entry.snapshot
         if snapshot is None:
             self._seen.pop(relay.metadata.path, None)
             return
-        interest = relay_interest(relay, done.credentials.user if done.credentials else None)
+        user = done.credentials.user if done.credentials else None
+        interest = relay_interest(relay, user, entry.login)
         self._seen[relay.metadata.path] = interest, glimpse(snapshot, interest)
+
+    async def _delete(self, key: Key, relay: OutboxRelay) -> None:
+        """Remove what its policy asks for; nothing that fails here keeps it from being deleted."""
+        if _is_leaving(relay) and (end := relay_released(relay)):
+            await self._removing.carry_out(key, relay, end, None)
+            return
+        world, path = self._world, relay.metadata.path
+        try:
+            await self._enter(relay)
+        except ClusterError as error:
+            if isinstance(error, NotLeaderError):
+                raise
+            unread = false(ConditionType.CREDENTIALS_VALID, "SecretUnreadable", str(error))
+            if world.entries.setdefault(path, Entry(unread, None)).access == unread:
+                world.call_listeners(relay.metadata.namespace, relay.metadata.name)
+        if _is_leaving(relay):
+            await self._remove(key, relay, world.entries[path])
 
     async def _remove(self, key: Key, relay: OutboxRelay, entry: Entry) -> None:
         world = self._world
-        if FINALIZER not in relay.metadata.finalizers:
-            return
-        vhost, exchange = world.vhost_id_of(relay), relay.spec.exchange
+        vhost, exchange = world.vhost_of(key.path), relay.spec.exchange
         others = [
             other
             for other in world.store.relays.values()
@@ -171,27 +214,55 @@ class Relays:
             # Nobody has looked at them yet since the start, and one may have this exchange too.
             world.queue.add_after(key, _SOON_SECONDS)
             return
-        same = [other for other in others if vhost and world.vhost_id_of(other) == vhost]
+        same = [other for other in others if vhost and world.is_at(other.metadata.path, vhost)]
+        invalid = self._invalid_relays(exchange)
+        staying = [*_paths(other for other in same if not _is_leaving(other))]
+        staying += [path for path in invalid if vhost and world.is_at(path, vhost)]
+        unclear = [path for path in (*_paths(others), *invalid) if world.vhost_of(path) is None]
         mine = world.store.listeners_of(key.namespace, key.name)
         if entry.vhost is not None:
             await self._removing.look(entry.vhost)
         view = DepartingRelay(
             relay=relay,
             broker=entry.broker,
-            others=_paths(other for other in same if not _is_leaving(other)),
+            others=tuple(staying),
             heirs=_paths(other for other in same if _is_leaving(other) and other.metadata.path > key.path),
-            perhaps=_paths(other for other in others if world.vhost_id_of(other) is None),
+            perhaps=tuple(unclear),
             leaving=_paths(each for each in mine if _is_leaving(each)),
             needed_tiers=self._needed_tiers(vhost, exchange) if vhost else frozenset(),
+            shared_with=self._bindings_of_others(relay, entry),
+            installation=world.domain.installation,
+            elsewhere=entry.elsewhere(relay),
         )
         step = relay_removal(view, datetime.now(UTC), self._removing.patience)
         await self._removing.carry_out(key, relay, step, entry.vhost)
+
+    def _invalid_relays(self, exchange: str) -> list[str]:
+        """The paths of relays that cannot be read and may publish to an exchange."""
+        return [
+            invalid.metadata.path
+            for (kind, _, _), invalid in self._world.store.invalid.items()
+            if kind is RELAY and exchange_of_invalid(invalid.manifest) in (exchange, None)
+        ]
+
+    def _bindings_of_others(self, relay: OutboxRelay, entry: Entry) -> tuple[ObservedBinding, ...]:
+        """What others have bound to its exchanges: another operator, or listeners of another relay."""
+        if entry.snapshot is None:
+            return ()
+        world, (namespace, name) = self._world, (relay.metadata.namespace, relay.metadata.name)
+        invalid = {
+            each.metadata.path for (kind, _, _), each in world.store.invalid.items() if kind is LISTENER
+        }
+        mine = {each.metadata.path for each in world.store.listeners_of(namespace, name)}
+        listeners = {each.metadata.path for each in world.store.listeners.values()} - mine
+        return bindings_of_others(relay.spec.exchange, entry.snapshot, world.domain, listeners | invalid)
 
     async def _forget(self, key: Key) -> None:
         self._seen.pop(key.path, None)
         self._databases.forget(key.path)
         self._execution.forget(key)
         self._removing.forget(key)
+        await self._moves.forget(key)
         await self._departures.is_gone(key)
         listeners = self._world.store.listeners_of(key.namespace, key.name)
         if any(FINALIZER in listener.metadata.finalizers for listener in listeners):
@@ -215,7 +286,7 @@ def _is_leaving(owner: Owner) -> bool:
 def _fields(relay: OutboxRelay, database: DatabaseView | None, outcome: Outcome) -> dict[str, Any]:
     """What the status has beside conditions; what is not known now stays."""
     fields = outcome.pod_fields(relay)
-    if outcome.status_of(ConditionType.TOPOLOGY_READY) is ConditionStatus.TRUE:
+    if outcome.has_topology:
         fields["exchange"] = relay.spec.exchange
     if database is None or database.backlog is None:
         return fields

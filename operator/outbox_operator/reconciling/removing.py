@@ -6,6 +6,7 @@ from datetime import timedelta
 from outbox_operator.broker.vhosts import Vhost
 from outbox_operator.children.names import Owner
 from outbox_operator.planning.findings import deleting
+from outbox_operator.planning.moves import left_words
 from outbox_operator.planning.removal import Patience, Removal
 from outbox_operator.reconciling.execution import Execution
 from outbox_operator.reconciling.finalizer import drop_finalizer
@@ -49,9 +50,10 @@ class Removing:
             await publish(world, owner, (deleting(waiting_for),))
             world.queue.add_after(key, removal.look_again_after.total_seconds())
             return
-        if removal.given_up is not None and self._told.get(key) != owner.metadata.uid:
+        left = [words for words in (removal.given_up, left_words(owner)) if words]
+        if left and self._told.get(key) != owner.metadata.uid:
             self._told[key] = owner.metadata.uid
-            await tell(world, owner, "Warning", "BrokerObjectsLeft", removal.given_up)
+            await tell(world, owner, "Warning", "BrokerObjectsLeft", ". ".join(left))
         await drop_finalizer(world, kind_of(owner), owner.metadata)
 
     def forget(self, key: Key) -> None:

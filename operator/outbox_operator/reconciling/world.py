@@ -1,24 +1,32 @@
 """All that a reconcile looks at and acts on, in one place."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from outbox_operator.broker.access import BrokerAccess, VhostId
+from outbox_operator.broker.identity import VhostIdentity
 from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
 from outbox_operator.broker.vhosts import Vhost, Vhosts
 from outbox_operator.children.family import Facilities
+from outbox_operator.children.names import Owner, child_name, is_child
+from outbox_operator.children.notes import live_delays
 from outbox_operator.cluster.client import Cluster
 from outbox_operator.cluster.events import Recorder
 from outbox_operator.cluster.fence import Fence
-from outbox_operator.cluster.kinds import RELAY
+from outbox_operator.cluster.kinds import LISTENER, RELAY
 from outbox_operator.cluster.secret_watch import SecretWatch
 from outbox_operator.cluster.store import Store
 from outbox_operator.conditions import Finding
 from outbox_operator.metrics import Metrics
-from outbox_operator.planning.claims import Claim, Claims
+from outbox_operator.planning.claims import Claim, Ownership, ownership
+from outbox_operator.planning.marks import Domain, Marks
+from outbox_operator.planning.moves import elsewhere, place_of
 from outbox_operator.reconciling.key import Key
 from outbox_operator.reconciling.work_queue import WorkQueue
 from outbox_operator.resources import OutboxListener, OutboxRelay
+from outbox_operator.resources.virtual_host import VirtualHost
 from outbox_operator.settings import Settings
+from outbox_operator.subscriptions import queues_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,17 @@ class Entry:
             return BrokerProblem(self.access.reason, self.access.message)
         state = self.vhost.state if self.vhost else None
         return state or BrokerProblem("Pending", "the broker has not been looked at yet")
+
+    def elsewhere(self, owner: Owner) -> VirtualHost | None:
+        """The other virtual host that the objects of a resource are in; None if they may be in this one."""
+        if not isinstance(self.access, BrokerAccess):
+            return None
+        return elsewhere(owner, place_of(self.access), self.broker)
+
+    @property
+    def login(self) -> str | None:
+        """The user as whom the operator acts there."""
+        return self.access.username if isinstance(self.access, BrokerAccess) else None
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -61,6 +80,8 @@ class World:
     """What the cluster has beside Kubernetes itself."""
     entries: dict[str, Entry] = field(default_factory=dict)
     """By the path of the relay."""
+    former_accesses: dict[VhostId, BrokerAccess] = field(default_factory=dict)
+    """How virtual hosts were entered that relays have left since the operator started."""
     relays_seen: dict[str, OutboxRelay] = field(default_factory=dict)
     """Every relay that has an entry, by path, as it was last looked at: it may be gone."""
 
@@ -75,35 +96,68 @@ class World:
         """Whether the relay that it names is there, and cannot be read."""
         return (RELAY, listener.metadata.namespace, listener.spec.relay_ref.name) in self.store.invalid
 
-    def vhost_id_of(self, relay: OutboxRelay) -> VhostId | None:
-        """Where its exchange is; None while nobody knows."""
-        entry = self.entries.get(relay.metadata.path)
+    @property
+    def domain(self) -> Domain:
+        """What this operator manages."""
+        return Domain(self.settings.installation, self.settings.namespaces)
+
+    def vhost_of(self, relay: str) -> VhostIdentity | None:
+        """Where the exchange of the relay with this path is; None while that is not known."""
+        entry = self.entries.get(relay)
         if entry is None or isinstance(entry.access, Finding):
             return None
-        return entry.access.vhost_id
+        return entry.vhost.identity if entry.vhost else VhostIdentity(entry.access.vhost_id)
 
-    def claim_of(self, listener: OutboxListener) -> Claim | None:
-        """What it asks for; None while nobody knows on which broker."""
+    def live_delays(self, listener: OutboxListener) -> tuple[timedelta, ...]:
+        """The retry delays that its pods use now, whatever its spec says."""
+        live = self.store.deployments.get((listener.metadata.namespace, child_name(listener)))
+        return live_delays(live) if live and is_child(live, listener) else ()
+
+    def claim_of(self, listener: OutboxListener) -> Claim:
+        """What it asks for."""
         relay = self.relay_of(listener)
-        vhost = self.vhost_id_of(relay) if relay else None
-        return Claim(listener, vhost) if vhost else None
+        if relay is None:
+            return Claim.of(listener, None)
+        entry = self.entries.get(relay.metadata.path)
+        seen = entry.snapshot if entry else None
+        is_marked = seen is not None and Marks.on(queues_of(listener), seen, self.domain).has(
+            listener.metadata.path
+        )
+        return Claim.of(listener, self.vhost_of(relay.metadata.path), is_marked=is_marked)
 
-    def claims(self, claim: Claim) -> Claims:
-        """This one, with what all others ask for that ask for one of its queues."""
-        asking = (listener for queue in claim.names for listener in self.store.claimants(queue))
-        found = {listener.metadata.path: self.claim_of(listener) for listener in asking}
-        found[claim.listener.metadata.path] = claim
-        return Claims(each for each in found.values() if each is not None)
+    def ownership_of(self, listener: OutboxListener, snapshot: Snapshot) -> Ownership:
+        """Who has its queues."""
+        claim = self.claim_of(listener)
+        asking = {each.metadata.path: each for queue in claim.names for each in self.store.claimants(queue)}
+        invalid = (
+            Claim.of_invalid(each.metadata, each.manifest)
+            for (kind, _, _), each in self.store.invalid.items()
+            if kind is LISTENER
+        )
+        return ownership(claim, [*map(self.claim_of, asking.values()), *invalid], snapshot, self.domain)
 
-    def relays_perhaps_at(self, vhost: VhostId, exchange: str) -> list[OutboxRelay]:
+    def relays_perhaps_at(self, vhost: VhostIdentity, exchange: str) -> list[OutboxRelay]:
         """The relays that publish to an exchange, with those of which nobody knows now on which broker."""
         return [
             relay
             for relay in self.store.relays.values()
-            if relay.spec.exchange == exchange and self.vhost_id_of(relay) in (vhost, None)
+            if relay.spec.exchange == exchange and self.is_at(relay.metadata.path, vhost) is not False
         ]
+
+    def is_at(self, relay: str, vhost: VhostIdentity) -> bool | None:
+        """Whether a relay, given by its path, uses this virtual host; None if that is not known."""
+        where = self.vhost_of(relay)
+        return vhost.is_same(where) if where else None
 
     def call_listeners(self, namespace: str, relay: str) -> None:
         """Have the listeners of a relay looked at."""
         for listener in self.store.listeners_of(namespace, relay):
             self.queue.add(Key("OutboxListener", namespace, listener.metadata.name))
+
+    def call_rivals(self, namespace: str, relay: str) -> None:
+        """Have those looked at who ask for a queue that a listener of a relay asks for too."""
+        for listener in self.store.listeners_of(namespace, relay):
+            for queue in queues_of(listener):
+                for other in self.store.claimants(queue):
+                    if other is not listener:
+                        self.queue.add(Key.of(other))

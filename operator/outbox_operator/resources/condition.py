@@ -19,6 +19,7 @@ class ConditionType(StrEnum):
     RELAY_READY = "RelayReady"
     TOPOLOGY_READY = "TopologyReady"
     WORKLOAD_AVAILABLE = "WorkloadAvailable"
+    PREVIOUS_VHOST_DRAINED = "PreviousVhostDrained"
     READY = "Ready"
 
 

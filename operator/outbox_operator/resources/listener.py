@@ -18,6 +18,7 @@ from outbox_operator.resources.references import RelayRef
 from outbox_operator.resources.rules import ListType, Rule
 from outbox_operator.resources.spans import Span
 from outbox_operator.resources.template import Template
+from outbox_operator.resources.virtual_host import PreviousVirtualHosts, VirtualHost
 
 MOST_TIERS = 16
 """Each delay is a queue on the broker."""
@@ -161,6 +162,10 @@ class ListenerStatus(Part):
     """The metadata.generation that all of this was found for."""
     conditions: Conditions = ()
     """Each side of the listener that can be well or not; Ready is their sum."""
+    virtual_host: VirtualHost | None = None
+    """The virtual host that the queue is in."""
+    previous_virtual_hosts: PreviousVirtualHosts = ()
+    """Virtual hosts that the queue was in before, as long as something of it is left there."""
     queue: str | None = None
     """The queue, once it exists."""
     dead_letter_queue: str | None = None

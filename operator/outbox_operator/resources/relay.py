@@ -18,6 +18,7 @@ from outbox_operator.resources.references import SecretKeyRef, SecretRef
 from outbox_operator.resources.rules import Rule, bytes_at_most
 from outbox_operator.resources.spans import FOREVER, Kept, Span
 from outbox_operator.resources.template import Template
+from outbox_operator.resources.virtual_host import PreviousVirtualHosts, VirtualHost
 
 _TEN_YEARS = "87600h"
 # A timer set further ahead does not notify: it has to be found in time.
@@ -31,9 +32,9 @@ _A_TABLE = Rule(
     "put a part with a dot in it into double quotes",
     lambda name: re.fullmatch(_TABLE, name) is not None,
 )
-_MANAGEMENT_URL = "^https?://[^@/ ]+(/[^@ ]*)?$"
+_MANAGEMENT_URL = r"^https?://([^\[\]@/?#: ]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^@ ]*)?$"
 _A_MANAGEMENT_URL = Rule(
-    f"self.matches('{_MANAGEMENT_URL}')",
+    f"self.matches(r'{_MANAGEMENT_URL}')",
     "must be http://host:port or https://host:port, without user and password: those are in the Secret",
     lambda url: re.fullmatch(_MANAGEMENT_URL, url) is not None,
 )
@@ -165,6 +166,10 @@ class RelayStatus(Part):
     """The metadata.generation that all of this was found for."""
     conditions: Conditions = ()
     """Each side of the relay that can be well or not; Ready is their sum."""
+    virtual_host: VirtualHost | None = None
+    """The virtual host that the exchange is in."""
+    previous_virtual_hosts: PreviousVirtualHosts = ()
+    """Virtual hosts that the exchange was in before, as long as something of it is left there."""
     exchange: str | None = None
     """The exchange, once it exists."""
     replicas: Annotated[int, Field(ge=0)] | None = None
