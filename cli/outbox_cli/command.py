@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from outbox_cli import screen
 from outbox_cli.cluster.place import PLUGIN
 from outbox_cli.commands import (
     demo,
@@ -21,6 +22,7 @@ from outbox_cli.commands import (
     tail,
     topology,
 )
+from outbox_cli.commands.empty_values import refuse_empty_values
 from outbox_core import logs
 
 app = typer.Typer(
@@ -43,6 +45,7 @@ app.command()(emit.emit)
 app.command()(tail.tail)
 for part in (parts.relay, parts.worker, parts.operator):
     app.command(**parts.AS_ITS_MODULE)(part)
+refuse_empty_values(app, schema.app, messages.app, dlq.app, listeners.app)
 
 
 def _show_version(asked: bool) -> None:
@@ -65,4 +68,5 @@ def main() -> None:
     """Run the command that the arguments ask for, and leave with its exit code."""
     # What the core logs of a lost connection is said once more, with the cure, by the command itself.
     logs.configure("ERROR")
+    screen.degrade_symbols()
     app(prog_name=PLUGIN if Path(sys.argv[0]).stem.startswith("kubectl") else "outbox")

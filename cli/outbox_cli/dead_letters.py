@@ -1,6 +1,7 @@
 """What a dead letter says of its failure, which are meant, and what the listener is sent again. Pure."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,9 @@ from outbox_core.publisher import Message
 from outbox_worker.redelivery import Failure, retry_message
 
 _SUFFIX = dead_letter_queue("")
-_NOT_OWN = frozenset(
+_COUNTED_BY_BROKER = frozenset({"x-delivery-count", "x-acquired-count"})
+"""Headers that differ each time a message is delivered."""
+_NOT_OWN = _COUNTED_BY_BROKER | frozenset(
     {
         wire.QUEUE,
         wire.ATTEMPT,
@@ -22,9 +25,6 @@ _NOT_OWN = frozenset(
         wire.FAILED_AT,
         wire.ROUTING_KEY,
         wire.TRACKING_IDS,
-        # Counted by the broker with each look.
-        "x-delivery-count",
-        "x-acquired-count",
     }
 )
 
@@ -53,6 +53,16 @@ class DeadLetter:
     """As it is in the queue."""
 
     @property
+    def fingerprint(self) -> int:
+        """The same each time this process reads the letter, and another for every other letter."""
+        headers = sorted(
+            (name, repr(value))
+            for name, value in self.message.headers.items()
+            if name not in _COUNTED_BY_BROKER
+        )
+        return hash((self.message_id, self.message.body, tuple(headers)))
+
+    @property
     def own_headers(self) -> dict[str, object]:
         """The headers that are the application's, or tell what the broker did with the message."""
         return {name: value for name, value in self.message.headers.items() if name not in _NOT_OWN}
@@ -70,6 +80,8 @@ class Selection:
     """Whose last attempt failed earlier."""
     failed_since: datetime | None = None
     """Whose last attempt failed then or later."""
+    among: AbstractSet[int] | None = None
+    """With one of these fingerprints."""
 
     @classmethod
     def at(
@@ -95,7 +107,9 @@ class Selection:
             letter.failed_at and letter.failed_at < self.failed_before
         ):
             return False
-        return self.failed_since is None or bool(letter.failed_at and letter.failed_at >= self.failed_since)
+        if self.failed_since is not None and not (letter.failed_at and letter.failed_at >= self.failed_since):
+            return False
+        return self.among is None or letter.fingerprint in self.among
 
 
 @dataclass(slots=True)

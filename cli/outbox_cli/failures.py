@@ -1,7 +1,8 @@
 """What a person has to mend, in one line with the cure, instead of a traceback."""
 
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import asyncpg
@@ -14,6 +15,9 @@ from outbox_core.environment import leaves, one_line
 from outbox_core.logs import mask
 
 T = TypeVar("T")
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as of a shell."""
 
 
 class CommandError(Exception):
@@ -33,13 +37,37 @@ _IN_OUR_WORDS = {
 }
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end; what a person has to mend is told, and ends the command with exit code 1."""
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What to print of work that an error or Ctrl-C ends before all of it is done."""
+
+    summarize: Callable[[], None]
+    """Prints what was done so far."""
+    has_begun: Callable[[], bool]
+    """Whether anything was; without that an error stands alone."""
+    rest: str
+    """What became of the rest."""
+
+
+def run(work: Coroutine[Any, Any, T], partial: Partial | None = None) -> T:
+    """Run `work` to its end; what a person has to mend is told, and ends the command with exit code 1.
+
+    With `partial`, what was done before an error or Ctrl-C is summarized; Ctrl-C is exit code 130.
+    """
     problems: list[BaseException] = []
     try:
-        return loop.run(work)
-    except* _TOLD as group:
-        problems = leaves(group)
+        try:
+            return loop.run(work)
+        except* _TOLD as group:
+            problems = leaves(group)
+    except KeyboardInterrupt:
+        if partial is None:
+            raise
+        partial.summarize()
+        print(f"outbox: interrupted; {partial.rest}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    if partial and partial.has_begun():
+        partial.summarize()
     # Several tasks may have met the same one.
     return fail(*dict.fromkeys(map(line_of, problems)))
 

@@ -54,7 +54,10 @@ class Query:
         arguments: list[Any] = []
         for sql, value in (
             ("id = ANY (${}::bigint[])", list(self.ids) or None),
-            ("'.' || routing_key ~ ${}::text", self.routing_key and matching(self.routing_key)),
+            (
+                "'.' || routing_key ~ ${}::text",
+                None if self.routing_key is None else matching(self.routing_key),
+            ),
             ("created_at < now() - ${}::interval", self.older_than),
             ("created_at >= now() - ${}::interval", self.newer_than),
         ):

@@ -1,10 +1,10 @@
 """The messages of an outbox table: looked at, sent again, deleted."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from array import array
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -14,6 +14,8 @@ from outbox_cli.message_query import STATE_SQL, Query, State
 from outbox_core.database import Database
 
 _BATCH = 1000
+_IDS_PAGE = 50_000
+_MOST_ROWS = (1 << 63) - 1
 _QUERY_SECONDS = 120.0
 
 # A moment may be infinite, of which only the epoch can be subtracted.
@@ -22,23 +24,26 @@ _LINE = f"""
     (extract(epoch FROM now()) - extract(epoch FROM created_at))::float8 AS age_seconds,
     (extract(epoch FROM send_after) - extract(epoch FROM now()))::float8 AS due_seconds
 """
+# Texts: moments of Postgres reach further than Python's. Those of JSON ignore the session's DateStyle.
+_TIMES = ("created_at", "send_after", "sent_at", "parked_at")
 _WHOLE = f"""
     {_LINE}, message_id::text, body, content_type, headers::text, tracking_ids::text, ordering_key, timer_id,
-    expiration, created_at, send_after, sent_at, parked_at
+    extract(epoch FROM expiration)::float8 AS expiration_seconds,
+    {", ".join(f"to_json({name} AT TIME ZONE 'UTC')#>>'{{}}' AS {name}" for name in _TIMES)}
 """
 
 # As after a failed attempt, an expiration counts from the new moment on. One that had ended before would have
-# the relay drop what a person asks it to send.
+# the relay drop what a person asks it to send, and an infinite one (Postgres 17) is none.
 _RETRY = """
 UPDATE {table}
 SET parked_at = NULL, attempts = 0, send_after = clock_timestamp(),
-    expiration = CASE WHEN expiration > interval '0' THEN expiration END
+    expiration = CASE WHEN expiration > interval '0' AND isfinite(expiration) THEN expiration END
 WHERE id = ANY ($1::bigint[]) AND parked_at IS NOT NULL AND sent_at IS NULL
 """
 
 _DELETE = """
-DELETE FROM {table} WHERE id IN (
-    SELECT id FROM {table} WHERE {where} ORDER BY id LIMIT {limit} FOR UPDATE SKIP LOCKED
+DELETE FROM {table} WHERE (tableoid, id) IN (
+    SELECT tableoid, id FROM {table} WHERE {where} AND id = ANY ({ids}) FOR UPDATE SKIP LOCKED
 )
 """
 
@@ -83,15 +88,15 @@ class StoredMessage:
     """With whom it keeps an order."""
     timer_id: str | None
     """The timer that it is."""
-    expiration: timedelta | None
+    expiration_seconds: float | None
     """How long it may wait for a listener."""
-    created_at: datetime
-    """When it was emitted."""
-    send_after: datetime
+    created_at: str
+    """When it was emitted, as `moment` writes it."""
+    send_after: str
     """When it is due."""
-    sent_at: datetime | None
+    sent_at: str | None
     """When the broker confirmed it."""
-    parked_at: datetime | None
+    parked_at: str | None
     """When the relay gave up."""
 
 
@@ -99,10 +104,13 @@ class StoredMessage:
 class Retried:
     """What came of a retry."""
 
-    count: int
+    count: int = 0
     """How many messages are due again."""
     held_by_timers: tuple[int, ...] = ()
     """Rows left as they are: their timer has been set anew, and is pending under the same id."""
+
+    def __add__(self, other: "Retried") -> "Retried":
+        return Retried(self.count + other.count, self.held_by_timers + other.held_by_timers)
 
 
 class Messages:
@@ -112,11 +120,15 @@ class Messages:
         self._connection = connection
         self._table = table.sql
 
-    async def some(self, query: Query, limit: int) -> list[MessageLine]:
-        """The oldest `limit` of those meant."""
+    async def pages(self, query: Query, limit: int) -> AsyncIterator[list[MessageLine]]:
+        """The oldest `limit` of those meant, page by page; no transaction stays open between two pages."""
         where, arguments = query.where()
-        sql = f"SELECT {_LINE} FROM {self._table} WHERE {where} ORDER BY id LIMIT {limit:d}"  # noqa: S608
-        return [_line(row) for row in await self._fetch(sql, *arguments)]
+        sql = (
+            f"SELECT {_LINE} FROM {self._table} "  # noqa: S608
+            f"WHERE {where} AND id = ANY (${len(arguments) + 1}::bigint[]) ORDER BY id"
+        )
+        for batch in _batches(await self.ids(query, limit)):
+            yield [_line(row) for row in await self._fetch(sql, *arguments, batch)]
 
     async def count(self, query: Query) -> int:
         """How many are meant."""
@@ -129,65 +141,70 @@ class Messages:
         rows = await self._fetch(f"SELECT {_WHOLE} FROM {self._table} WHERE id = $1", number)  # noqa: S608
         return _stored(rows[0]) if rows else None
 
-    async def retry(self, query: Query, limit: int | None, on_progress: Callable[[int], None]) -> Retried:
-        """Have the relay send parked messages again; the table's trigger wakes it up."""
-        retried, held, last = 0, list[int](), 0
-        while limit is None or retried < limit:
-            most = _BATCH if limit is None else min(_BATCH, limit - retried)
-            ids = await self._parked_after(query, last, most)
-            if not ids:
-                break
-            last = ids[-1]
-            count, refused = await self._unpark(ids)
-            retried, held = retried + count, held + refused
-            on_progress(retried)
-        return Retried(retried, tuple(held))
-
-    async def purge(self, query: Query, limit: int | None, on_progress: Callable[[int], None]) -> int:
-        """Delete those meant, but for what a relay is sending at this moment; tells how many."""
+    async def ids(self, query: Query, limit: int | None) -> "array[int]":
+        """The rows of the oldest `limit` of those meant, as of one moment; eight bytes each."""
         where, arguments = query.where()
-        deleted = 0
-        while limit is None or deleted < limit:
-            most = _BATCH if limit is None else min(_BATCH, limit - deleted)
-            sql = _DELETE.format(table=self._table, where=where, limit=most)
-            count = await self._execute(sql, *arguments)
-            if not count:
-                break
-            deleted += count
-            on_progress(deleted)
-        return deleted
+        most = _MOST_ROWS if limit is None else min(limit, _MOST_ROWS)
+        found: array[int] = array("q")
+        # One query for all of them: one a page would scan and sort the table again for each page. DECLARE,
+        # since a cursor of asyncpg leaves a prepared statement behind in the session of a pooler.
+        async with self._connection.transaction(isolation="read_committed", readonly=True):
+            await self._connection.execute("SET LOCAL cursor_tuple_fraction = 1")
+            await self._connection.execute(
+                f"DECLARE found NO SCROLL CURSOR FOR "  # noqa: S608
+                f"SELECT id FROM {self._table} WHERE {where} ORDER BY id LIMIT {most:d}",
+                *arguments,
+                timeout=_QUERY_SECONDS,
+            )
+            while page := await self._connection.fetch(
+                f"FETCH {_IDS_PAGE} FROM found", timeout=_QUERY_SECONDS
+            ):
+                found.extend(row["id"] for row in page)
+        return found
 
-    async def _parked_after(self, query: Query, last: int, most: int) -> list[int]:
+    async def retry(self, ids: "array[int]") -> AsyncIterator[Retried]:
+        """Have the relay send these again that are still parked; yields after each batch.
+
+        The table's trigger wakes the relay up.
+        """
+        for batch in _batches(ids):
+            yield await self._unpark(batch)
+
+    async def purge(self, query: Query, ids: "array[int]") -> AsyncIterator[int]:
+        """Delete those of them that still match and that no relay is sending; yields after each batch."""
         where, arguments = query.where()
-        arguments.append(last)
-        sql = (
-            f"SELECT id FROM {self._table} WHERE {where} AND id > ${len(arguments)}::bigint "  # noqa: S608
-            f"ORDER BY id LIMIT {most:d}"
-        )
-        return [row["id"] for row in await self._fetch(sql, *arguments)]
+        sql = _DELETE.format(table=self._table, where=where, ids=f"${len(arguments) + 1}::bigint[]")
+        for batch in _batches(ids):
+            yield await self._execute(sql, *arguments, batch)
 
-    async def _unpark(self, ids: list[int]) -> tuple[int, list[int]]:
-        """How many are pending again, and which could not be."""
+    async def _unpark(self, ids: list[int]) -> Retried:
         sql = _RETRY.format(table=self._table)
         try:
-            return await self._execute(sql, ids), []
+            return Retried(await self._execute(sql, ids))
         except asyncpg.UniqueViolationError:
             # A timer is pending once: one by one it is found which of them has been set anew.
             if len(ids) == 1:
-                return 0, ids
-        results = [await self._unpark([each]) for each in ids]
-        return sum(count for count, _ in results), [each for _, held in results for each in held]
+                return Retried(0, tuple(ids))
+        retried = Retried()
+        for each in ids:
+            retried += await self._unpark([each])
+        return retried
 
     async def _fetch(self, sql: str, *arguments: Any) -> list[Any]:
         # In a transaction, without which a pooler might give each step another session.
-        async with self._connection.transaction():
+        async with self._connection.transaction(isolation="read_committed"):
             rows: list[Any] = await self._connection.fetch(sql, *arguments, timeout=_QUERY_SECONDS)
             return rows
 
     async def _execute(self, sql: str, *arguments: Any) -> int:
-        async with self._connection.transaction():
+        async with self._connection.transaction(isolation="read_committed"):
             status: str = await self._connection.execute(sql, *arguments, timeout=_QUERY_SECONDS)
         return int(status.rpartition(" ")[2])
+
+
+def _batches(ids: "array[int]") -> Iterator[list[int]]:
+    for first in range(0, len(ids), _BATCH):
+        yield ids[first : first + _BATCH].tolist()
 
 
 @asynccontextmanager
@@ -225,11 +242,20 @@ def _stored(row: Any) -> StoredMessage:
                 "content_type",
                 "ordering_key",
                 "timer_id",
-                "expiration",
-                "created_at",
-                "send_after",
-                "sent_at",
-                "parked_at",
+                "expiration_seconds",
             )
         },
+        created_at=moment(row["created_at"]),
+        send_after=moment(row["send_after"]),
+        sent_at=row["sent_at"] and moment(row["sent_at"]),
+        parked_at=row["parked_at"] and moment(row["parked_at"]),
     )
+
+
+def moment(text: str) -> str:
+    """Postgres' text of a moment in UTC, with milliseconds: also of one that Python cannot represent."""
+    if text.endswith("infinity"):
+        return text
+    text, bc, _ = text.partition(" BC")
+    whole, _, fraction = text.partition(".")
+    return f"{whole}.{fraction:0<3.3}Z{bc}"

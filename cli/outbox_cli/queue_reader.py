@@ -14,6 +14,8 @@ from outbox_core.header_tables import DecodingError
 WINDOW = 2000
 """How many messages are on their way at a time."""
 _LARGEST_WINDOW = 65_535
+_SMALLEST_WINDOW = 100
+_BYTES_AT_HAND = 64 << 20
 _LOOK_SECONDS = 1.0
 _LOOKS_AT_NOTHING = 3
 _LOOKS_AT_MOST = 30
@@ -32,12 +34,22 @@ class Taken:
         """Remove it from the queue; False where that cannot be told any more, and it stays."""
         return self.consumer.ack(self.received)
 
+    def hold(self) -> None:
+        """Keep it from being read again until the reader closes, without its content; not if acked."""
+        self.consumer.hold(self.received)
+
+
+def wider(window: int, mean_bytes: float) -> int:
+    """The next window: twice as wide, unless messages of this size would take too much memory."""
+    affordable = int(_BYTES_AT_HAND / max(mean_bytes, 1))
+    return max(_SMALLEST_WINDOW, min(2 * window, _LARGEST_WINDOW, affordable))
+
 
 class QueueReader:
     """The messages that are in a queue at the beginning, each once; those not acked go back at the end.
 
-    What is requeued would come to the front again and be read once more, so it is kept until the end. A
-    window half full of kept messages lets little through: another consumer, with a wider one, reads on.
+    What is requeued would come to the front again and be read once more, so it is held until the end. A
+    window half full of held messages lets little through: another consumer, with a wider one, reads on.
     """
 
     def __init__(
@@ -51,6 +63,7 @@ class QueueReader:
         self._arrived: deque[Taken] = deque()
         self._arrival = asyncio.Event()
         self._left = 0
+        self._taken = self._taken_bytes = 0
         self.depth = 0
         """How many messages were waiting at the beginning."""
         self.unreadable: list[str] = []
@@ -76,13 +89,16 @@ class QueueReader:
             return []
         if not self._arrived:
             if self._consumers[-1].unsettled > self._window // 2:
-                self._window = min(2 * self._window, _LARGEST_WINDOW)
+                self._window = wider(self._window, self._taken_bytes / max(self._taken, 1))
                 await self._consume()
             if not await self._wait():
                 return []
         count = max(0, min(most, self._left, len(self._arrived)))
         self._left -= count
-        return [self._arrived.popleft() for _ in range(count)]
+        taken = [self._arrived.popleft() for _ in range(count)]
+        self._taken += count
+        self._taken_bytes += sum(len(each.received.message.body) for each in taken)
+        return taken
 
     async def _consume(self) -> None:
         def arrived(received: Received) -> None:

@@ -3,11 +3,11 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeAlias, assert_never
 
-from outbox_cli.dead_letters import Census, DeadLetter, Selection, dead_letter_of, redriven
+from outbox_cli.dead_letters import DeadLetter, Selection, dead_letter_of, redriven
 from outbox_cli.failures import CommandError
 from outbox_cli.queue_reader import WINDOW, QueueReader, Taken
 from outbox_core.broker import Broker
@@ -18,21 +18,28 @@ _CONFIRM_SECONDS = 30.0
 
 Found: TypeAlias = tuple[Taken, DeadLetter]
 OnProgress: TypeAlias = Callable[[int], None]
-"""Told how many dead letters have been looked at."""
+"""Told how many dead letters have been read."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Walked:
-    """What came of going through a dead-letter queue."""
+    """What has come so far of going through a dead-letter queue."""
 
-    looked_at: int
+    read: int = 0
     """How many dead letters were read."""
-    done: int
+    done: int = 0
     """How many of them were meant, and done with."""
-    refused: tuple[str, ...] = ()
+    refused: list[str] = field(default_factory=list)
     """Why some of those meant stay where they are, one line each."""
-    unreadable: tuple[str, ...] = ()
+    unreadable: list[str] = field(default_factory=list)
     """What is wrong with others, of which nobody can say whether they were meant; they stay, too."""
+    missing_ids: set[str] = field(default_factory=set)
+    """The ids asked for that no dead letter has; empty until all were read."""
+
+    @property
+    def looked_at(self) -> int:
+        """How many there were, with those that cannot be read."""
+        return self.read + len(self.unreadable)
 
 
 async def survey(
@@ -42,47 +49,35 @@ async def survey(
     limit: int | None,
     *,
     sample: int | None = None,
-) -> tuple[Walked, Census]:
+    on_found: Callable[[DeadLetter], None],
+) -> Walked:
     """Count those meant, of the first `sample`, and change nothing."""
-    census = Census()
+    walked = Walked()
 
-    async def count(found: list[Found]) -> list[str]:
+    async def count(found: list[Found]) -> None:
         for _, letter in found:
-            census.add(letter)
-        return []
+            on_found(letter)
+        walked.done += len(found)
 
-    walked = await _walk(broker, dead_letter_queue, selection, limit, count, sample=sample)
-    return walked, census
-
-
-async def look(
-    broker: Broker, dead_letter_queue: str, selection: Selection, limit: int
-) -> tuple[Walked, list[DeadLetter]]:
-    """The first `limit` of those meant."""
-    letters: list[DeadLetter] = []
-
-    async def keep(found: list[Found]) -> list[str]:
-        letters.extend(letter for _, letter in found)
-        return []
-
-    return await _walk(broker, dead_letter_queue, selection, limit, keep), letters
+    await _walk(broker, dead_letter_queue, selection, limit, count, walked=walked, sample=sample)
+    return walked
 
 
 async def purge(
     broker: Broker,
     dead_letter_queue: str,
     selection: Selection,
-    limit: int | None,
+    limit: int,
+    *,
+    walked: Walked,
     on_progress: OnProgress,
-) -> Walked:
+) -> None:
     """Delete those meant."""
 
-    async def delete(found: list[Found]) -> list[str]:
-        for taken, _ in found:
-            taken.ack()
-        return []
+    async def delete(found: list[Found]) -> None:
+        walked.done += sum(taken.ack() for taken, _ in found)
 
-    return await _walk(broker, dead_letter_queue, selection, limit, delete, on_progress=on_progress)
+    await _walk(broker, dead_letter_queue, selection, limit, delete, walked=walked, on_progress=on_progress)
 
 
 async def redrive(
@@ -92,8 +87,9 @@ async def redrive(
     selection: Selection,
     limit: int | None,
     rate: float | None,
+    walked: Walked,
     on_progress: OnProgress,
-) -> Walked:
+) -> None:
     """Send those meant to their listener's queue, the first of `queues`, from its dead-letter queue.
 
     Each is confirmed by the broker before it is acked: whatever ends this leaves every message in one of the
@@ -105,17 +101,18 @@ async def redrive(
     publisher = await broker.publisher()
     pace = _Pace(rate)
 
-    async def send(found: list[Found]) -> list[str]:
+    async def send(found: list[Found]) -> None:
         await pace.wait(len(found))
-        return await _sent(publisher, queue, found)
+        await _send(publisher, queue, found, walked)
 
     try:
-        return await _walk(
+        await _walk(
             broker,
             dead_letter_queue,
             selection,
             limit,
             send,
+            walked=walked,
             batch=pace.batch,
             window=pace.window,
             on_progress=on_progress,
@@ -124,23 +121,23 @@ async def redrive(
         await publisher.aclose()
 
 
-async def _sent(publisher: Publisher, queue: str, found: list[Found]) -> list[str]:
-    """Publish and ack; tells why some cannot be sent, and raises where none of them can."""
+async def _send(publisher: Publisher, queue: str, found: list[Found], walked: Walked) -> None:
+    """Publish and ack; raises if the queue takes none of them any more."""
     now = datetime.now(UTC)
     messages = [redriven(letter, queue, now) for _, letter in found]
     outcomes = await publisher.publish("", messages, _CONFIRM_SECONDS)
-    refused, full = list[str](), list[CommandError]()
+    full: CommandError | None = None
     for (taken, letter), outcome in zip(found, outcomes, strict=True):
         match _judged(outcome, queue):
             case None:
                 taken.ack()
+                walked.done += 1
             case CommandError() as error:
-                full.append(error)
+                full = full or error
             case str(reason):
-                refused.append(f"message {letter.message_id} stays: {reason}")
+                walked.refused.append(f"message {letter.message_id} stays: {reason}")
     if full:
-        raise full[0]
-    return refused
+        raise full
 
 
 def _judged(outcome: Outcome, queue: str) -> CommandError | str | None:
@@ -168,30 +165,34 @@ async def _walk(
     dead_letter_queue: str,
     selection: Selection,
     limit: int | None,
-    work: Callable[[list[Found]], Awaitable[list[str]]],
+    work: Callable[[list[Found]], Awaitable[None]],
     *,
+    walked: Walked,
     batch: int = _BATCH,
     window: int = WINDOW,
     sample: int | None = None,
     on_progress: OnProgress = lambda _: None,
-) -> Walked:
-    """Read the queue, and hand those meant to `work`, which tells why some of them are not done."""
-    looked_at = meant = 0
-    refused: list[str] = []
+) -> None:
+    """Read the queue, hand those meant to `work`, and give back what that does not ack."""
+    meant, missing = 0, set(selection.ids)
     async with QueueReader(broker, dead_letter_queue, at_most=sample, window=window) as reader:
+        walked.unreadable = reader.unreadable
         while limit is None or meant < limit:
             most = batch if limit is None else min(batch, limit - meant)
             taken = await reader.take(most)
             if not taken:
+                walked.missing_ids = missing
                 break
             letters = [(each, dead_letter_of(each.received.message)) for each in taken]
+            missing.difference_update(letter.message_id or "" for _, letter in letters)
             found = [(each, letter) for each, letter in letters if selection.means(letter)]
+            meant += len(found)
             if found:
-                refused += await work(found)
-            looked_at, meant = looked_at + len(taken), meant + len(found)
-            on_progress(looked_at)
-        unreadable = tuple(reader.unreadable)
-    return Walked(looked_at + len(unreadable), meant - len(refused), tuple(refused), unreadable)
+                await work(found)
+            walked.read += len(taken)
+            for each in taken:
+                each.hold()
+            on_progress(walked.read)
 
 
 class _Pace:

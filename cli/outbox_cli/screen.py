@@ -1,21 +1,30 @@
 """What people see: tables and fields as plain text, or the same as JSON for programs."""
 
+import codecs
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from io import TextIOWrapper
+from typing import Any, TypeAlias
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 _WIDE = 1_000_000
 """Columns of an output that is no terminal: whoever reads it wants the whole text."""
+
+
+_GAP = "   "
+"""Between two columns."""
+_SYMBOLS = {"…": "...", "✓": "+", "✗": "x", "–": "-", "→": "->"}
+"""What stands for a symbol of ours in an encoding that does not have it."""
 
 
 class Format(StrEnum):
@@ -23,6 +32,24 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+def degrade_symbols() -> None:
+    """Have stdout and stderr write what their encoding does not have in another way, instead of failing."""
+    codecs.register_error("outbox.readable", _readable)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="outbox.readable")
+
+
+def _readable(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return (
+        "".join(_SYMBOLS.get(each) or each.encode("ascii", "backslashreplace").decode() for each in text),
+        error.end,
+    )
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -41,18 +68,57 @@ def json_line(value: object) -> str:
     return _dumped(value)
 
 
+class TableRows:
+    """Rows below their headings, printed as they come; the first ones added set the widths of the columns."""
+
+    def __init__(self, headings: Sequence[str]) -> None:
+        self._headings = headings
+        self._widths: list[int] = []
+        self._out = console()
+
+    def add(self, rows: Iterable[Sequence[object]]) -> None:
+        texts = [[one_line(str(cell)) for cell in row] for row in rows]
+        if texts and not self._widths:
+            self._widths = [max(map(cell_len, column)) for column in zip(self._headings, *texts, strict=True)]
+            heading = self._line(self._headings)
+            self._out.print(Text(heading, style="bold"), soft_wrap=True)
+        self._out.file.writelines(f"{self._line(text)}\n" for text in texts)
+
+    def end(self) -> None:
+        self._out.file.flush()
+
+    def _line(self, cells: Sequence[str]) -> str:
+        padded = (
+            cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, self._widths, strict=True)
+        )
+        return _GAP.join(padded).rstrip()
+
+
+class JsonRows:
+    """A list of values, printed as they come."""
+
+    def __init__(self) -> None:
+        self._separator = "[\n"
+
+    def add(self, rows: Iterable[object]) -> None:
+        for row in rows:
+            text = _dumped(row, indent=2).replace("\n", "\n  ")
+            sys.stdout.write(f"{self._separator}  {text}")
+            self._separator = ",\n"
+
+    def end(self) -> None:
+        sys.stdout.write("[]\n" if self._separator == "[\n" else "\n]\n")
+        sys.stdout.flush()
+
+
+Rows: TypeAlias = TableRows | JsonRows
+
+
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows below their headings."""
-    table = Table(*headings, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for column in table.columns:
-        column.overflow = "fold"
-    for row in rows:
-        table.add_row(*(Text(one_line(str(cell))) for cell in row))
-    with (out := console()).capture() as captured:
-        out.print(table)
-    # Columns are padded, which is of no use after the last one.
-    for line in captured.get().splitlines():
-        out.file.write(line.rstrip() + "\n")
+    table = TableRows(headings)
+    table.add(rows)
+    table.end()
 
 
 def show_fields(fields: Mapping[str, object]) -> None:
@@ -124,6 +190,8 @@ def moment(value: datetime | None) -> str | None:
 
 def age(seconds: float) -> str:
     """A duration in its largest unit: `45s`, `12m`, `3h`, `5d`."""
+    if not math.isfinite(seconds):
+        return "infinity" if seconds > 0 else "0s"
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
             return f"{seconds // length:.0f}{unit}"
@@ -131,7 +199,9 @@ def age(seconds: float) -> str:
 
 
 def _dumped(value: object, indent: int | None = None) -> str:
-    text = json.dumps(value, indent=indent, ensure_ascii=False, default=_plain)
+    # An encoding without all of Unicode needs JSON's own escapes.
+    is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    text = json.dumps(value, indent=indent, ensure_ascii=not is_unicode, default=_plain)
     # Texts of somebody else may be no UTF-8: what is left of it has no other way to a program.
     return text.encode(errors="backslashreplace").decode()
 

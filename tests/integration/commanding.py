@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -61,13 +61,17 @@ async def outbox_beside(*arguments: str, answer: str | None = None, **environmen
 
 @asynccontextmanager
 async def started(
-    *arguments: str, stderr: int = asyncio.subprocess.PIPE, **environment: str
+    *arguments: str,
+    stdin: int = asyncio.subprocess.DEVNULL,
+    stderr: int = asyncio.subprocess.PIPE,
+    **environment: str,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the command in a process of its own, which is gone when the block ends."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "outbox_cli", *arguments),
         env={"PATH": "", **environment},
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
     )
@@ -77,6 +81,24 @@ async def started(
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+@asynccontextmanager
+async def asked(*arguments: str, **environment: str) -> AsyncIterator[Callable[[str], Awaitable[Told]]]:
+    """Run the command up to its question; what is given answers it and returns how the command ended."""
+    pipe = asyncio.subprocess.PIPE
+    async with started(*arguments, stdin=pipe, stderr=pipe, **environment) as process:
+        assert process.stderr is not None
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            question = await process.stderr.readuntil(b"[y/N] ")
+
+        async def answer(text: str) -> Told:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                output, errors = await process.communicate(f"{text}\n".encode())
+            assert process.returncode is not None
+            return Told(process.returncode, output.decode(), (question + errors).decode())
+
+        yield answer
 
 
 def _isolated(environment: Mapping[str, str]) -> dict[str, str | None]:

@@ -13,7 +13,8 @@ import pytest
 from outbox.topology import dead_letter_queue
 from outbox_cli.local import Services
 from tests.integration.administrator import management, user_without_rights
-from tests.integration.commanding import QUEUE, Shop, Told, letter, outbox_beside, shop_at
+from tests.integration.commanding import QUEUE, Shop, Told, asked, letter, outbox_beside, shop_at
+from tests.integration.relaying import until
 
 DLQ = dead_letter_queue(QUEUE)
 
@@ -166,11 +167,36 @@ async def test_a_purge_asks_and_deletes_what_fits(shop: Shop, rabbitmq_url: str)
     assert [each.message_id for each in await shop.take(DLQ)] == ["message-3"]
 
 
+async def test_a_purge_deletes_only_the_letters_its_question_counted(shop: Shop, rabbitmq_url: str) -> None:
+    async with asked("dlq", "purge", QUEUE, OUTBOX_BROKER_URL=rabbitmq_url) as answer:
+        await until_depth(shop, 3)
+        # As many as before, but one of those counted has gone, and another failed at the same time.
+        [first, *others] = await shop.take(DLQ)
+        await shop.fill(replace(first, message_id="message-4"), *others, letter(1, ValueError("again")))
+        told = await answer("y")
+    assert "Delete 3 dead letters of shop.mail.dlq" in told.errors
+    assert (told.status, told.output) == (
+        0,
+        "shop.mail.dlq: 2 dead letters deleted, and 1 of the 3 counted were not found again, "
+        "2 of those looked at left as they were\n",
+    )
+    assert [each.message_id for each in await shop.take(DLQ)] == ["message-4", "message-1"]
+
+
 async def test_a_purge_of_everything_empties_the_queue(shop: Shop, rabbitmq_url: str) -> None:
     dry = await dlq(rabbitmq_url, "purge", QUEUE, "--dry-run")
     assert dry.output == "shop.mail.dlq: 3 dead letters would be deleted\n"
     assert (await dlq(rabbitmq_url, "purge", QUEUE, "--yes")).status == 0
     assert await shop.depths() == (0, 0)
+
+
+async def until_depth(shop: Shop, dead: int) -> None:
+    """What a closed channel gave back is counted a moment later."""
+
+    async def holds() -> bool:
+        return await shop.broker.depth(DLQ) == dead
+
+    await until(holds, f"{dead} dead letters")
 
 
 async def test_a_missing_queue_is_one_line_with_the_cure(rabbitmq_url: str) -> None:

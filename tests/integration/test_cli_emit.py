@@ -112,7 +112,7 @@ async def test_a_missing_table_is_one_line_with_the_cure(postgres_url: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("", "1"), "routing_key must not be empty"),
+        (("k" * 256, "1"), "routing_key has 256 bytes, more than the 255 of AMQP; "),
         (("a", "1", "-H", "colour"), "header 'colour' has no value; write NAME=VALUE"),
         (("a", "1", "--eta", "soon"), "'soon' is not a duration: write whole numbers with h, m, s or ms, "),
         (("a", "1", "--replace"), "--replace moves a pending timer; name it with --timer-id"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
 
@@ -9,7 +10,8 @@ import asyncpg
 import pytest
 
 from outbox import schema
-from tests.integration.commanding import Told, outbox_beside
+from tests.integration.commanding import Told, asked, outbox_beside, started
+from tests.integration.pgbouncer import PgBouncer
 from tests.integration.relaying import until
 
 ROWS = """
@@ -111,6 +113,85 @@ async def test_one_message_is_shown_whole(url: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("moment", "shown", "detail"),
+    [
+        ("9999-12-31 23:59:59.999999+00", "9999-12-31T23:59:59.999Z", "due in"),
+        ("9999-12-31 23:59:59-12", "10000-01-01T11:59:59.000Z", "due in"),
+        ("infinity", "infinity", "due never"),
+        ("-infinity", "-infinity", ""),
+        ("0044-03-15 12:00+00 BC", "0044-03-15T12:00:00.000Z BC", ""),
+    ],
+)
+async def test_a_moment_beyond_pythons_is_shown(
+    table: asyncpg.Connection, url: str, moment: str, shown: str, detail: str
+) -> None:
+    await table.execute(
+        f"UPDATE outbox_table SET send_after = '{moment}', expiration = interval '100000000 years' "
+        "WHERE id = 1"
+    )
+    one = await messages(url, "show", "1")
+    assert (one.status, f"due:          {shown}\n" in one.output) == (0, True), one.output
+    listed = await messages(url, "list")
+    assert detail in listed.output.splitlines()[1]
+    for arguments in (("show", "1"), ("list",)):
+        text = (await messages(url, *arguments, "-o", "json")).output
+        json.loads(text, parse_constant=pytest.fail)
+    told = await outbox_beside("status", OUTBOX_DATABASE_URL=url)
+    assert '"outbox_table"' in told.output
+
+
+async def test_a_long_list_is_printed_page_by_page(table: asyncpg.Connection, url: str) -> None:
+    await table.execute(
+        "INSERT INTO outbox_table (routing_key, body) SELECT 'bulk', '1' FROM generate_series(1, 2500)"
+    )
+    lines = (await messages(url, "list", "--limit", "2200")).output.splitlines()
+    assert [int(line.split()[0]) for line in lines[1:-1]] == (await ids(table, "sent_at IS NULL"))[:2200]
+    assert lines[-1] == "… and more: --limit 22000, or narrow it down"
+    everything = json.loads((await messages(url, "list", "--limit", "100000", "-o", "json")).output)
+    assert len(everything) == 2504
+    assert (await messages(url, "list", "-k", "nobody", "-o", "json")).output == "[]\n"
+
+
+async def test_a_long_list_reads_the_table_a_fixed_number_of_times(
+    table: asyncpg.Connection, url: str
+) -> None:
+    rows = 40_000
+    await table.execute(
+        "INSERT INTO outbox_table (routing_key, body, parked_at) "
+        f"SELECT 'bulk', '1', now() FROM generate_series(1, {rows})"
+    )
+    read = (
+        "SELECT pg_stat_get_tuples_returned('outbox_table'::regclass) "
+        "+ pg_stat_get_tuples_fetched('outbox_table'::regclass)"
+    )
+    before: int = await table.fetchval(read)
+    await messages(url, "list", "-k", "bulk", "--limit", str(rows))
+
+    async def is_counted() -> bool:
+        return bool(await table.fetchval(read) >= before + rows)
+
+    await until(is_counted, "the statistics of the command's session")
+    # A page by its ids may be planned as a scan of the table, until Postgres has seen a few of them.
+    assert await table.fetchval(read) <= before + 10 * rows
+
+
+async def test_an_output_without_unicode_is_written_with_its_own_characters(
+    table: asyncpg.Connection, url: str
+) -> None:
+    await table.execute("UPDATE outbox_table SET last_error = 'gr\u00fcn', routing_key = 'gr\u00fcn'")
+    ascii_only = {"OUTBOX_DATABASE_URL": url, "PYTHONIOENCODING": "ascii"}
+    for arguments in (("list", "--limit", "1"), ("show", "3"), ("show", "3", "-o", "json")):
+        async with started("messages", *arguments, stdin=PIPE, stderr=PIPE, **ascii_only) as process:
+            output, errors = await process.communicate()
+        assert (process.returncode, errors) == (0, b"")
+        assert b"gr" in output
+        if "json" in arguments:
+            assert json.loads(output)["last_error"] == "gr\u00fcn"
+        elif "list" in arguments:
+            assert output.splitlines()[-1] == b"... and more: --limit 10, or narrow it down"
+
+
 async def test_a_body_of_bytes_is_shown(url: str) -> None:
     assert (await messages(url, "show", "4")).output.splitlines()[-1] == "body:         00 ff"
     shown = json.loads((await messages(url, "show", "4", "-o", "json")).output)
@@ -191,6 +272,64 @@ async def test_a_purge_asks_and_deletes_what_is_parked(table: asyncpg.Connection
     assert await ids(table) == [1, 2, 5]
 
 
+async def test_a_purge_deletes_only_what_its_question_counted(table: asyncpg.Connection, url: str) -> None:
+    async with asked("messages", "purge", OUTBOX_DATABASE_URL=url) as answer:
+        await table.execute(
+            "INSERT INTO outbox_table (routing_key, body, parked_at) "
+            "SELECT 'late', '1', now() FROM generate_series(1, 500)"
+        )
+        # As many match now as were counted, but others: one is sent again, one with a smaller id is parked.
+        await table.execute("UPDATE outbox_table SET parked_at = NULL WHERE id = 4")
+        await table.execute("UPDATE outbox_table SET parked_at = now() WHERE id = 1")
+        told = await answer("y")
+    assert "Delete 2 parked messages? [y/N]" in told.errors
+    assert (told.status, told.output) == (
+        0,
+        "1 message deleted, and 1 left, which is no longer parked or is being sent\n",
+    )
+    assert await ids(table, "id <= 5") == [1, 2, 4, 5]
+    assert len(await ids(table, "routing_key = 'late'")) == 500
+
+
+async def test_an_unasked_purge_ignores_what_is_emitted_meanwhile(
+    table: asyncpg.Connection, url: str
+) -> None:
+    await table.execute(
+        "INSERT INTO outbox_table (routing_key, body) SELECT 'bulk', '1' FROM generate_series(1, 1500)"
+    )
+    await table.execute(
+        "CREATE FUNCTION emit_more() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "INSERT INTO outbox_table (routing_key, body) SELECT 'late', '1' FROM generate_series(1, 500) "
+        "WHERE (SELECT count(*) FROM outbox_table WHERE id > 5) < 2500; "
+        "RETURN NULL; END $$"
+    )
+    # A writer that is as fast as the purge: it emits more with each deletion.
+    await table.execute(
+        "CREATE TRIGGER emit_more AFTER DELETE ON outbox_table FOR EACH STATEMENT "
+        "EXECUTE FUNCTION emit_more()"
+    )
+    told = await messages(url, "purge", "--state", "pending", "--yes", "-o", "json")
+    assert json.loads(told.output) == {"matched": 1501, "deleted": 1501}
+    late = await table.fetchval("SELECT count(*) FROM outbox_table WHERE routing_key = 'late'")
+    assert late == await table.fetchval("SELECT count(*) FROM outbox_table WHERE id > 5") > 0
+
+
+async def test_a_retry_takes_only_what_was_parked_when_it_began(table: asyncpg.Connection, url: str) -> None:
+    await table.execute(
+        "CREATE FUNCTION park_more() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "INSERT INTO outbox_table (routing_key, body, parked_at) SELECT 'late', '1', now() "
+        "WHERE (SELECT count(*) FROM outbox_table) < 10; "
+        "RETURN NULL; END $$"
+    )
+    await table.execute(
+        "CREATE TRIGGER park_more AFTER UPDATE ON outbox_table FOR EACH STATEMENT "
+        "EXECUTE FUNCTION park_more()"
+    )
+    told = await messages(url, "retry", "-o", "json")
+    assert json.loads(told.output) == {"matched": 2, "retried": 2, "held_by_timers": []}
+    assert len(await ids(table, "parked_at IS NOT NULL")) == 1
+
+
 async def test_a_purge_that_nobody_answers_deletes_nothing(table: asyncpg.Connection, url: str) -> None:
     told = await messages(url, "purge")
     assert told.status == 1
@@ -228,9 +367,26 @@ async def test_a_purge_of_thousands_respects_its_limit_and_leaves_what_a_relay_h
     async with table.transaction():
         await table.execute("SELECT FROM outbox_table WHERE id = 5 FOR UPDATE")
         told = await messages(url, "purge", "--state", "sent", "--limit", "2400", "--yes", "-o", "json")
-    assert json.loads(told.output) == {"matched": 2400, "deleted": 2400}
+    assert json.loads(told.output) == {"matched": 2400, "deleted": 2399}
     assert 5 in await ids(table, "sent_at IS NOT NULL")
-    assert len(await ids(table, "sent_at IS NOT NULL")) == 101
+    assert len(await ids(table, "sent_at IS NOT NULL")) == 102
+
+
+async def test_behind_a_pooler_in_transaction_mode_everything_works_as_well(
+    table: asyncpg.Connection, url: str
+) -> None:
+    with PgBouncer(url) as pooler:
+        pooler.start("transaction", in_turn=True)
+        pooler.open_sessions(3)
+        for _ in range(3):
+            listed = json.loads((await messages(pooler.url, "list", "-k", "#", "-o", "json")).output)
+            assert [row["id"] for row in listed] == [1, 2, 3, 4]
+        assert "routing key:  user.created" in (await messages(pooler.url, "show", "1")).output
+        assert (await messages(pooler.url, "retry", "3")).output == "1 message will be sent again\n"
+        assert (await messages(pooler.url, "purge", "--yes")).output == "1 message deleted\n"
+        checked = await outbox_beside("schema", "check", OUTBOX_DATABASE_URL=pooler.url)
+        assert (checked.status, checked.output) == (0, 'table "outbox_table" is as it should be\n')
+    assert await ids(table) == [1, 2, 3, 5]
 
 
 async def test_a_missing_table_is_one_line_with_the_cure(postgres_url: str) -> None:

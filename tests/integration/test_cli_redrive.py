@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import re
 import signal
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -12,7 +14,7 @@ import asyncpg
 import pytest
 
 from outbox import listen, wire
-from outbox.topology import Subscription, dead_letter_queue
+from outbox.topology import Subscription, dead_letter_queue, topology
 from outbox_core.publisher import Message
 from tests.integration.commanding import QUEUE, Shop, Told, letter, outbox_beside, shop_at, started
 from tests.integration.relaying import DEADLINE_SECONDS, until
@@ -118,11 +120,46 @@ async def test_what_the_broker_gave_up_is_redriven_with_its_own_routing_key(
     assert dict(message.headers) == {wire.ROUTING_KEY: "user.created", wire.ATTEMPT: 1}
 
 
-async def test_an_id_that_is_not_there_is_told(shop: Shop, rabbitmq_url: str) -> None:
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+@pytest.mark.parametrize("how", ["--dry-run", "--yes"])
+async def test_each_id_that_is_not_there_is_named(shop: Shop, rabbitmq_url: str, verb: str, how: str) -> None:
     await shop.fill(*many(2))
-    told = await redrive(rabbitmq_url, "--id", "nobody")
+    arguments = ["dlq", verb, QUEUE, *(f"--id={name}" for name in ("message-1", "nobody", "none"))]
+    if how == "--dry-run" or verb == "purge":
+        arguments.append(how)
+    told = await outbox_beside(*arguments, OUTBOX_BROKER_URL=rabbitmq_url)
     assert told.status == 1
-    assert told.errors == "outbox: no dead letter has one of these ids; see `outbox dlq show`\n"
+    assert "1 dead letter" in told.output
+    queue = QUEUE if verb == "redrive" else DLQ
+    assert (
+        told.errors == f"outbox: no dead letter of {queue} has the id nobody, none; see `outbox dlq show`\n"
+    )
+
+
+async def test_an_id_in_one_of_several_queues_is_found(shop: Shop, rabbitmq_url: str) -> None:
+    await shop.broker.declare(topology("shop", [Subscription("shop.other", ("other",), ())]))
+    await shop.fill(*many(2))
+    told = await outbox_beside(
+        *("dlq", "redrive", QUEUE, "shop.other", "--id", "message-1"), OUTBOX_BROKER_URL=rabbitmq_url
+    )
+    assert (told.status, told.errors) == (0, "")
+
+
+async def test_letters_that_are_passed_over_are_not_kept_in_memory(
+    shop: Shop, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox_cli.redrive.WINDOW", 100)
+    monkeypatch.setattr("outbox_cli.queue_reader._BYTES_AT_HAND", 4 << 20)
+    await shop.fill(*(letter(number, ValueError("x"), body=b"x" * 20_000) for number in range(1500)))
+    for arguments in (("redrive", QUEUE, "--dry-run"), ("redrive", QUEUE, "--id", "nobody")):
+        tracemalloc.start()
+        try:
+            await outbox_beside("dlq", *arguments, OUTBOX_BROKER_URL=rabbitmq_url)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 15_000_000, f"{arguments}: {peak:,} bytes of 30,000,000"
+        await until_depths(shop, 0, 1500)
 
 
 async def test_a_full_queue_keeps_the_rest_in_the_dead_letter_queue(rabbitmq_url: str) -> None:
@@ -132,6 +169,7 @@ async def test_a_full_queue_keeps_the_rest_in_the_dead_letter_queue(rabbitmq_url
         told = await redrive(rabbitmq_url)
         assert told.status == 1
         assert told.errors.startswith('outbox: queue "shop.mail" takes no more messages, since it is full; ')
+        assert re.fullmatch(r"shop\.mail: \d+ dead letters redriven\n", told.output)
         await until_rested(shop)
         assert set(await shop.ids(QUEUE) + await shop.ids(DLQ)) == {f"message-{n}" for n in range(2000)}
 
@@ -168,7 +206,15 @@ async def test_a_redrive_that_is_ended_in_the_middle_loses_nothing(
     # At most the batch that was under way, a tenth of a second's worth, is in both.
     assert (there + left).total() <= 3000 + 100
     if number is signal.SIGINT:
-        assert (process.returncode, output, errors) == (130, b"", b"")
+        assert process.returncode == 130
+        told = re.fullmatch(r"shop\.mail: ([\d,]+) dead letters redriven\n", output.decode())
+        assert told
+        # A batch may have been on its way when the signal came.
+        assert len(there) - 100 <= int(told[1].replace(",", "")) <= len(there)
+        assert errors == (
+            b"outbox: interrupted; nothing is lost: what was not redriven is in its dead-letter queue, "
+            b"and the last few may be in both\n"
+        )
 
 
 async def test_a_redrive_ends_where_others_have_taken_the_rest(shop: Shop, rabbitmq_url: str) -> None:

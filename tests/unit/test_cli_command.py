@@ -74,6 +74,66 @@ def test_a_malformed_duration_says_what_to_write() -> None:
     assert "'5 days' is not a duration" in errors
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("messages", "list", "-k", ""),
+        ("messages", "list", "--routing-key="),
+        ("messages", "list", "--state", ""),
+        ("messages", "list", "--table", ""),
+        ("messages", "list", "--namespace", ""),
+        ("messages", "list", "--relay", ""),
+        ("messages", "show", ""),
+        ("messages", "retry", "-k", ""),
+        ("messages", "retry", "-k", "  "),
+        ("messages", "retry", ""),
+        ("messages", "purge", "-k", "", "--yes"),
+        ("messages", "purge", "--state", "", "--yes"),
+        ("messages", "purge", "--older-than", "", "--yes"),
+        ("messages", "purge", "", "--yes"),
+        ("dlq", "list", ""),
+        ("dlq", "show", "mail", ""),
+        ("dlq", "show", "mail", "--error", ""),
+        ("dlq", "redrive", ""),
+        ("dlq", "redrive", "mail", ""),
+        ("dlq", "redrive", "mail", "--id", ""),
+        ("dlq", "redrive", "mail", "--id", "a", "--id", ""),
+        ("dlq", "redrive", "mail", "--error", ""),
+        ("dlq", "redrive", "mail", "--error", "\t"),
+        ("dlq", "purge", "mail", "--id", "", "--yes"),
+        ("dlq", "purge", "mail", "--error", "", "--yes"),
+        ("dlq", "purge", "mail", "--newer-than", "", "--yes"),
+        ("status", "--queue", ""),
+        ("status", "--exchange", ""),
+        ("status", "--context", ""),
+        ("tail", ""),
+        ("tail", "--exchange", ""),
+        ("emit", "", "{}"),
+        ("emit", "order.placed", "{}", "--timer-id", ""),
+        ("listeners", "export", ""),
+        ("listeners", "export", "shop.listeners", "--relay", ""),
+        ("listeners", "export", "shop.listeners", "--check", ""),
+        ("topology", "-f", ""),
+        ("topology", "shop.listeners", "--vhost", ""),
+        ("dev", "-f", ""),
+        ("schema", "print", "--table", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_value_is_a_usage_error(arguments: tuple[str, ...]) -> None:
+    status, output, errors = invoke(*arguments)
+    assert (status, output) == (2, "")
+    assert "it is empty" in " ".join(errors.split())
+
+
+def test_an_empty_body_is_a_body() -> None:
+    status, _, errors = invoke("emit", "order.placed", "")
+    assert (status, errors) == (
+        1,
+        "outbox: there is no database URL; give --database-url, or set OUTBOX_DATABASE_URL\n",
+    )
+
+
 def test_a_password_in_an_error_is_masked() -> None:
     assert line_of(CommandError("no answer from amqp://app:geheim@host/")) == (
         "no answer from amqp://app:***@host/"

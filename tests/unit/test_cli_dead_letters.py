@@ -1,5 +1,6 @@
 """What dead letters say, which are meant, and what they become."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -69,6 +70,22 @@ def test_a_letter_of_somebody_else_tells_nothing(headers: dict[str, object]) -> 
 )
 def test_a_selection_means_what_fits_all_of_it(selection: Selection, is_meant: bool) -> None:
     assert selection.means(letter()) == is_meant
+
+
+def test_a_fingerprint_tells_letters_apart_but_not_deliveries_of_one() -> None:
+    def fingerprint(message: Message) -> int:
+        return dead_letter_of(message).fingerprint
+
+    again = replace(MESSAGE, headers={"x-delivery-count": 3, **MESSAGE.headers})
+    assert fingerprint(again) == fingerprint(MESSAGE)
+    others = [
+        replace(MESSAGE, message_id="n"),
+        replace(MESSAGE, body=b"2"),
+        replace(MESSAGE, headers={**MESSAGE.headers, wire.FAILED_AT: "now"}),
+    ]
+    assert len({fingerprint(each) for each in (MESSAGE, *others)}) == 4
+    assert Selection(among={fingerprint(MESSAGE)}).means(dead_letter_of(again))
+    assert not any(Selection(among={fingerprint(MESSAGE)}).means(dead_letter_of(each)) for each in others)
 
 
 def test_what_does_not_tell_when_it_failed_has_no_age() -> None:

@@ -1,6 +1,7 @@
 """`outbox dlq`: what listeners could not handle."""
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeAlias
 
@@ -21,7 +22,7 @@ from outbox_cli.commands.options import (
 from outbox_cli.commands.place import placed
 from outbox_cli.commands.targets import queue_targets
 from outbox_cli.dead_letters import Census, DeadLetter, Selection
-from outbox_cli.failures import CommandError, fail, run
+from outbox_cli.failures import CommandError, Partial, fail, run
 from outbox_cli.redrive import Walked
 from outbox_cli.screen import Format
 
@@ -63,8 +64,11 @@ def list_queues(
         async with queue_targets(place, url, queues) as targets:
             for target in targets:
                 depth = await target.broker.depth(target.letters)
-                census = await redrive.survey(target.broker, target.letters, Selection(), None, sample=sample)
-                found.append((target.letters, depth, *census))
+                census = Census()
+                walked = await redrive.survey(
+                    target.broker, target.letters, Selection(), None, sample=sample, on_found=census.add
+                )
+                found.append((target.letters, depth, walked, census))
         return found
 
     counted = run(count())
@@ -98,8 +102,11 @@ def show(
     selection = _selection([message_id] if message_id else None, error, older_than, newer_than)
 
     async def read() -> tuple[Walked, list[DeadLetter]]:
+        found: list[DeadLetter] = []
         async with queue_targets(place, url, [queue]) as [target]:
-            walked, found = await redrive.look(target.broker, target.letters, selection, limit)
+            walked = await redrive.survey(
+                target.broker, target.letters, selection, limit, on_found=found.append
+            )
         if message_id and not found:
             raise CommandError(
                 f'queue "{target.letters}" has no message {message_id}; see `outbox dlq show {queue}`'
@@ -142,28 +149,39 @@ def redrive_letters(
     """
     selection = _selection(ids, error, older_than, newer_than)
     quiet = output is Format.JSON
+    done: dict[str, Walked] = {}
 
-    async def work() -> dict[str, Walked]:
-        done: dict[str, Walked] = {}
+    async def work() -> None:
         async with queue_targets(place, url, queues) as targets:
             for target in targets:
                 connected, queue, letters = target.broker, target.queue, target.letters
                 if dry_run:
-                    done[queue], _ = await redrive.survey(connected, letters, selection, limit)
+                    done[queue] = await redrive.survey(
+                        connected, letters, selection, limit, on_found=lambda _: None
+                    )
                     continue
+                walked = done[queue] = Walked()
                 depth = await connected.depth(letters)
                 with screen.progress(queue, depth, quiet=quiet) as advance:
-                    done[queue] = await redrive.redrive(
+                    await redrive.redrive(
                         connected,
                         (queue, letters),
                         selection=selection,
                         limit=limit,
                         rate=rate,
+                        walked=walked,
                         on_progress=advance,
                     )
-        return done
 
-    _tell(run(work()), "redriven", ids, dry_run=dry_run, output=output)
+    def summarize() -> None:
+        _summarize(done, "redriven", dry_run=dry_run, output=output)
+
+    rest = (
+        "nothing is lost: what was not redriven is in its dead-letter queue, and the last few may be in both"
+    )
+    run(work(), Partial(summarize, lambda: _has_begun(done), rest))
+    summarize()
+    _tell_problems(done, ids)
 
 
 @app.command()
@@ -186,34 +204,52 @@ def purge(
     selection = _selection(ids, error, older_than, newer_than)
     quiet = output is Format.JSON
 
-    async def count() -> dict[str, Walked]:
-        async with queue_targets(place, url, queues) as targets:
-            return {
-                each.letters: (await redrive.survey(each.broker, each.letters, selection, limit))[0]
-                for each in targets
-            }
+    counted: dict[str, set[int]] = {}
+    done: dict[str, Walked] = {}
 
-    async def delete() -> dict[str, Walked]:
-        done: dict[str, Walked] = {}
+    async def count() -> dict[str, Walked]:
+        found: dict[str, Walked] = {}
+        async with queue_targets(place, url, queues) as targets:
+            for each in targets:
+                fingerprints = counted[each.letters] = set()
+
+                def keep(letter: DeadLetter, kept: set[int] = fingerprints) -> None:
+                    kept.add(letter.fingerprint)
+
+                found[each.letters] = await redrive.survey(
+                    each.broker, each.letters, selection, limit, on_found=keep
+                )
+        return found
+
+    async def delete() -> None:
         async with queue_targets(place, url, queues) as targets:
             for target in targets:
-                letters, walked = target.letters, meant[target.letters]
-                # No more than was asked about, whatever has failed since.
-                most = walked.done
-                with screen.progress(letters, walked.looked_at, quiet=quiet) as advance:
-                    done[letters] = await redrive.purge(target.broker, letters, selection, most, advance)
-        return done
+                letters, meant = target.letters, matched[target.letters]
+                # What has failed since the count is not what was asked about.
+                only = replace(selection, among=counted[letters])
+                walked = done[letters] = Walked()
+                with screen.progress(letters, meant.looked_at, quiet=quiet) as advance:
+                    await redrive.purge(
+                        target.broker, letters, only, meant.done, walked=walked, on_progress=advance
+                    )
 
-    meant = run(count())
-    total = sum(walked.done for walked in meant.values())
+    def summarize() -> None:
+        _summarize(done, "deleted", dry_run=dry_run, output=output, matched=matched)
+
+    matched = run(count())
+    total = sum(walked.done for walked in matched.values())
     if dry_run or not total:
-        _tell(meant, "deleted", ids, dry_run=dry_run, output=output)
+        _summarize(matched, "deleted", dry_run=dry_run, output=output)
+        _tell_problems(matched, ids)
         return
     agree(
-        f"Delete {plural(total, 'dead letter')} of {', '.join(meant)}, which no listener has handled?",
+        f"Delete {plural(total, 'dead letter')} of {', '.join(matched)}, which no listener has handled?",
         yes=yes,
     )
-    _tell(run(delete()), "deleted", ids, dry_run=False, output=output)
+    rest = "what was not deleted is in its dead-letter queue as before"
+    run(delete(), Partial(summarize, lambda: _has_begun(done), rest))
+    summarize()
+    _tell_problems(matched, ids)
 
 
 def _selection(
@@ -223,16 +259,27 @@ def _selection(
     return Selection.at(now, ids=ids or (), error=error, older_than=older_than, newer_than=newer_than)
 
 
-def _tell(
-    done: dict[str, Walked], verb: str, ids: list[str] | None, *, dry_run: bool, output: Format
+def _has_begun(done: dict[str, Walked]) -> bool:
+    return any(walked.done for walked in done.values())
+
+
+def _summarize(
+    done: dict[str, Walked],
+    verb: str,
+    *,
+    dry_run: bool,
+    output: Format,
+    matched: dict[str, Walked] | None = None,
 ) -> None:
+    """Print what was done to each queue; `matched` is what was counted before, in a walk of its own."""
+    counts = {queue: walked.done + len(walked.refused) for queue, walked in (matched or done).items()}
     if output is Format.JSON:
         screen.show_json(
             [
                 {
                     "queue": queue,
                     "looked_at": walked.looked_at,
-                    "matched": walked.done + len(walked.refused),
+                    "matched": counts[queue],
                     verb: 0 if dry_run else walked.done,
                     "refused": walked.refused,
                     "unreadable": len(walked.unreadable),
@@ -240,17 +287,26 @@ def _tell(
                 for queue, walked in done.items()
             ]
         )
-    else:
-        for queue, walked in done.items():
-            would = "would be " if dry_run else ""
-            rest = walked.looked_at - walked.done - len(walked.refused) - len(walked.unreadable)
-            left = f", {rest:,} of those looked at left as they were" if rest else ""
-            screen.say(f"{queue}: {plural(walked.done, 'dead letter')} {would}{verb}{left}")
+        return
+    for queue, walked in done.items():
+        would = "would be " if dry_run else ""
+        gone = counts[queue] - walked.done - len(walked.refused)
+        since = f", and {gone:,} of the {counts[queue]:,} counted were not found again" if gone else ""
+        rest = max(0, walked.read - walked.done - len(walked.refused))
+        left = f", {rest:,} of those looked at left as they were" if rest else ""
+        screen.say(f"{queue}: {plural(walked.done, 'dead letter')} {would}{verb}{since}{left}")
+
+
+def _tell_problems(done: dict[str, Walked], ids: list[str] | None) -> None:
+    """Print what was not done, and leave with exit code 1 unless all that was named was found."""
     _tell_unreadable(*done.values())
-    if refused := [line for walked in done.values() for line in walked.refused]:
-        fail(*refused)
-    if ids and not any(walked.done for walked in done.values()):
-        fail("no dead letter has one of these ids; see `outbox dlq show`")
+    lines = [line for walked in done.values() for line in walked.refused]
+    missing = set(ids or ()).intersection(*(walked.missing_ids for walked in done.values()))
+    if missing:
+        named = ", ".join(sorted(missing))
+        lines.append(f"no dead letter of {', '.join(done)} has the id {named}; see `outbox dlq show`")
+    if lines:
+        fail(*lines)
 
 
 def _tell_unreadable(*walks: Walked) -> None:

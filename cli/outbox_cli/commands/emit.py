@@ -76,7 +76,7 @@ def emit(
         async with (
             connected(target.url) as connection,
             asyncio.timeout(_EMIT_SECONDS),
-            connection.transaction(),
+            connection.transaction(isolation="read_committed"),
         ):
             try:
                 emitted = await emitter.emit(

@@ -1,7 +1,10 @@
 """`outbox messages`: what is in the table."""
 
+import math
+from array import array
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
+from datetime import timedelta
 from typing import Annotated, Any, TypeAlias, assert_never
 
 import typer
@@ -22,7 +25,7 @@ from outbox_cli.commands.options import (
 )
 from outbox_cli.commands.place import placed
 from outbox_cli.commands.targets import table_target
-from outbox_cli.failures import CommandError, fail, run
+from outbox_cli.failures import CommandError, Partial, fail, run
 from outbox_cli.message_query import Query, State
 from outbox_cli.messages import MessageLine, Messages, Retried, StoredMessage, connected
 from outbox_cli.screen import Format
@@ -34,6 +37,7 @@ app = typer.Typer(
 )
 
 _LIST_LIMIT = 50
+_LINE_FIELDS = tuple(field.name for field in fields(MessageLine))
 
 RoutingKey: TypeAlias = Annotated[
     str | None,
@@ -67,21 +71,28 @@ def list_messages(
         state, Query().states, routing_key=routing_key, older_than=older_than, newer_than=newer_than
     )
 
-    async def read() -> list[MessageLine]:
-        target = await table_target(place, url, table)
-        async with connected(target.url) as connection:
-            return await Messages(connection, target.table).some(query, limit + 1)
+    headings = ("ID", "STATE", "ROUTING KEY", "AGE", "ATTEMPTS", "DETAIL")
+    shown: screen.Rows = screen.JsonRows() if output is Format.JSON else screen.TableRows(headings)
 
-    lines = run(read())
-    if output is Format.JSON:
-        screen.show_json([asdict(line) for line in lines[:limit]])
-        return
-    if not lines:
-        screen.say("no such messages")
-        return
-    screen.show_table(("ID", "STATE", "ROUTING KEY", "AGE", "ATTEMPTS", "DETAIL"), map(_cells, lines[:limit]))
-    if len(lines) > limit:
-        screen.say(f"… and more: --limit {limit * 10}, or narrow it down")
+    async def show_all() -> BrokenPipeError | None:
+        target = await table_target(place, url, table)
+        left = limit
+        async with connected(target.url) as connection:
+            async for page in Messages(connection, target.table).pages(query, limit + 1):
+                try:
+                    shown.add([_row(line, output) for line in page[:left]])
+                except BrokenPipeError as error:
+                    return error
+                left -= len(page)
+        shown.end()
+        if output is Format.TABLE and left == limit:
+            screen.say("no such messages")
+        elif output is Format.TABLE and left < 0:
+            screen.say(f"… and more: --limit {limit * 10}, or narrow it down")
+        return None
+
+    if reader_gone := run(show_all()):
+        raise reader_gone
 
 
 @app.command()
@@ -142,26 +153,35 @@ def retry(
         newer_than=newer_than,
     )
     quiet = output is Format.JSON
+    meant, retried = 0, Retried()
 
-    async def work() -> tuple[int, Retried]:
+    async def work() -> None:
+        nonlocal meant, retried
         target = await table_target(place, url, table)
         async with connected(target.url) as connection:
             messages = Messages(connection, target.table)
-            meant = _at_most(await messages.count(query), limit)
             if dry_run:
-                return meant, Retried(0)
+                meant = _at_most(await messages.count(query), limit)
+                return
+            found = await messages.ids(query, limit)
+            meant = len(found)
             with screen.progress("sending again", meant, quiet=quiet) as advance:
-                return meant, await messages.retry(query, limit, advance)
+                async for batch in messages.retry(found):
+                    retried += batch
+                    advance(retried.count)
 
-    meant, retried = run(work())
-    if quiet:
-        screen.show_json(
-            {"matched": meant, "retried": retried.count, "held_by_timers": retried.held_by_timers}
-        )
-    elif dry_run:
-        screen.say(f"{plural(meant, 'parked message')} would be sent again")
-    else:
-        screen.say(f"{plural(retried.count, 'message')} will be sent again")
+    def summarize() -> None:
+        if quiet:
+            screen.show_json(
+                {"matched": meant, "retried": retried.count, "held_by_timers": retried.held_by_timers}
+            )
+        elif dry_run:
+            screen.say(f"{plural(meant, 'parked message')} would be sent again")
+        else:
+            screen.say(f"{plural(retried.count, 'message')} will be sent again")
+
+    run(work(), Partial(summarize, lambda: retried != Retried(), "the others are parked as before"))
+    summarize()
     _tell_missing(ids, meant, "is parked")
     if retried.held_by_timers:
         rows = ", ".join(map(str, retried.held_by_timers))
@@ -195,30 +215,48 @@ def purge(
         newer_than=newer_than,
     )
     quiet = output is Format.JSON
+    kinds = " or ".join(query.states)
+    meant = deleted = 0
 
-    async def count() -> int:
+    async def find() -> "array[int]":
+        nonlocal meant
         target = await table_target(place, url, table)
         async with connected(target.url) as connection:
-            return _at_most(await Messages(connection, target.table).count(query), limit)
+            messages = Messages(connection, target.table)
+            if dry_run:
+                meant = _at_most(await messages.count(query), limit)
+                return array("q")
+            found = await messages.ids(query, limit)
+            meant = len(found)
+            return found
 
-    async def delete() -> int:
+    async def delete(found: "array[int]") -> None:
+        nonlocal deleted
         target = await table_target(place, url, table)
         async with connected(target.url) as connection:
             with screen.progress("deleting", meant, quiet=quiet) as advance:
-                return await Messages(connection, target.table).purge(query, limit, advance)
+                async for count in Messages(connection, target.table).purge(query, found):
+                    deleted += count
+                    advance(deleted)
 
-    meant, deleted = run(count()), 0
-    kinds = " or ".join(query.states)
-    if meant and not dry_run:
+    def summarize(*, is_whole: bool = False) -> None:
+        if quiet:
+            screen.show_json({"matched": meant, "deleted": deleted})
+        elif dry_run:
+            screen.say(f"{plural(meant, f'{kinds} message')} would be deleted")
+        else:
+            left = meant - deleted if is_whole else 0
+            is_left = "is" if left == 1 else "are"
+            changed = f", and {left:,} left, which {is_left} no longer {kinds} or {is_left} being sent"
+            screen.say(f"{plural(deleted, 'message')} deleted{changed if left else ''}")
+
+    found = run(find())
+    # What matches by the time of the answer and did not before is not what was asked about.
+    if found:
         lost = "" if State.PARKED in query.states or State.SENT in query.states else ", which nobody has got"
         agree(f"Delete {plural(meant, f'{kinds} message')}{lost}?", yes=yes)
-        deleted = run(delete())
-    if quiet:
-        screen.show_json({"matched": meant, "deleted": deleted})
-    elif dry_run:
-        screen.say(f"{plural(meant, f'{kinds} message')} would be deleted")
-    else:
-        screen.say(f"{plural(deleted, 'message')} deleted")
+        run(delete(found), Partial(summarize, lambda: deleted > 0, "the others are in the table as before"))
+    summarize(is_whole=True)
     _tell_missing(ids, meant, f"is {kinds}")
 
 
@@ -237,6 +275,23 @@ def _at_most(count: int, limit: int | None) -> int:
 def _tell_missing(ids: Sequence[int] | None, meant: int, what: str) -> None:
     if ids and meant < len(set(ids)):
         fail(f"only {meant} of the {len(set(ids))} rows that were named {what}; see `outbox messages show`")
+
+
+def _row(line: MessageLine, output: Format) -> Any:
+    return _finite(_values(line)) if output is Format.JSON else _cells(line)
+
+
+def _values(line: MessageLine) -> dict[str, object]:
+    # Not `asdict`, whose deep copies take longer than all the rest of a long list.
+    return {name: getattr(line, name) for name in _LINE_FIELDS}
+
+
+def _finite(values: dict[str, object]) -> dict[str, object]:
+    """The values with None for an infinite number, which JSON does not have."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
 
 
 def _cells(line: MessageLine) -> tuple[object, ...]:
@@ -264,11 +319,11 @@ def _fields(message: StoredMessage) -> dict[str, object]:
         "state": line.state,
         "routing key": line.routing_key,
         "message id": message.message_id,
-        "emitted": screen.moment(message.created_at),
-        "due": screen.moment(message.send_after),
-        "sent": screen.moment(message.sent_at),
-        "parked": screen.moment(message.parked_at),
-        "expiration": message.expiration,
+        "emitted": message.created_at,
+        "due": message.send_after,
+        "sent": message.sent_at,
+        "parked": message.parked_at,
+        "expiration": _expiration(message.expiration_seconds),
         "ordering key": message.ordering_key,
         "timer": message.timer_id,
         "attempts": line.attempts,
@@ -280,15 +335,25 @@ def _fields(message: StoredMessage) -> dict[str, object]:
     }
 
 
+def _expiration(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    try:
+        return str(timedelta(seconds=seconds))
+    except (OverflowError, ValueError):
+        # Longer than Python's longest, or infinite.
+        return screen.age(seconds)
+
+
 def _json(message: StoredMessage) -> dict[str, object]:
-    return {
-        **asdict(message.line),
+    values: dict[str, object] = {
+        **_values(message.line),
         "message_id": message.message_id,
         "created_at": message.created_at,
         "send_after": message.send_after,
         "sent_at": message.sent_at,
         "parked_at": message.parked_at,
-        "expiration_seconds": None if message.expiration is None else message.expiration.total_seconds(),
+        "expiration_seconds": message.expiration_seconds,
         "ordering_key": message.ordering_key,
         "timer_id": message.timer_id,
         "content_type": message.content_type,
@@ -296,3 +361,4 @@ def _json(message: StoredMessage) -> dict[str, object]:
         "headers": message.headers,
         "body": bodies.as_json(message.body),
     }
+    return _finite(values)

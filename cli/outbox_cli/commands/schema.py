@@ -6,13 +6,14 @@ import typer
 
 from outbox import schema
 from outbox.schema import DEFAULT_CHANNEL, Problem
+from outbox.schema.plan import UpgradeStep
 from outbox.table import DEFAULT_TABLE, TableName
 from outbox_cli import screen
 from outbox_cli.cluster.place import Place
 from outbox_cli.commands.options import Channel, DatabaseUrl, Output, TableOption, table_name
 from outbox_cli.commands.place import placed
 from outbox_cli.commands.targets import table_target
-from outbox_cli.failures import in_our_words, run
+from outbox_cli.failures import CommandError, in_our_words, run
 from outbox_cli.messages import connected
 from outbox_cli.screen import Format
 
@@ -57,7 +58,7 @@ def create(
 
     async def make() -> TableName:
         target = await table_target(place, url, table, channel)
-        async with connected(target.url) as connection, connection.transaction():
+        async with connected(target.url) as connection, connection.transaction(isolation="read_committed"):
             await schema.create(connection, target.table, target.channel)
         return target.table
 
@@ -72,17 +73,46 @@ def upgrade(
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     channel: Channel = DEFAULT_CHANNEL,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the steps and their locks.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Bring an older table to the present in place, keeping every row; locks it meanwhile."""
+    """Bring an older table to the present in place, keeping every row.
 
-    async def bring() -> TableName:
+    Prints each step with what it locks. A lock is waited for one second at a time, and indexes are built
+    while others write.
+    """
+
+    def announce(steps: list[UpgradeStep]) -> None:
+        if output is not Format.JSON:
+            for step in steps:
+                screen.say(f"{step.change}\n    locks: {step.lock}")
+
+    async def bring() -> tuple[TableName, list[UpgradeStep], list[Problem]]:
         target = await table_target(place, url, table, channel)
-        async with connected(target.url) as connection, connection.transaction():
-            await schema.upgrade(connection, target.table, target.channel)
-        return target.table
+        async with connected(target.url) as connection:
+            try:
+                async with connection.transaction(isolation="read_committed", readonly=True):
+                    steps = await schema.plan_upgrade(connection, target.table, target.channel)
+            except ValueError as error:
+                raise CommandError(str(error)) from error
+            announce(steps)
+            if dry_run:
+                return target.table, steps, []
+            for step in steps:
+                await connection.execute(step.sql)
+            async with connection.transaction(isolation="read_committed", readonly=True):
+                problems = await schema.check(connection, target.table, target.channel)
+            return target.table, steps, problems
 
-    _done(run(bring()), "is as it should be", output)
+    name, steps, problems = run(bring())
+    if output is Format.JSON:
+        told = [{"change": step.change, "lock": step.lock} for step in steps]
+        screen.show_json({"table": name.sql, "steps": told, "problems": _told(problems)})
+    elif problems:
+        _say(problems)
+    elif not dry_run or not steps:
+        screen.say(f"table {name.sql} is as it should be")
+    _exit_if_wrong(problems)
 
 
 @app.command()
@@ -95,27 +125,49 @@ def check(
     channel: Channel = DEFAULT_CHANNEL,
     output: Output = Format.TABLE,
 ) -> None:
-    """Tell what is wrong with the table, each with its cure; exit code 1 where something is."""
+    """Tell what is wrong with the table, each with its cure; exit code 1 where something is.
+
+    Connect as the relay does: row-level security shows each role other rows.
+    """
 
     async def judge() -> tuple[TableName, list[Problem]]:
         target = await table_target(place, url, table, channel)
-        async with connected(target.url) as connection, connection.transaction(readonly=True):
+        async with (
+            connected(target.url) as connection,
+            connection.transaction(isolation="read_committed", readonly=True),
+        ):
             return target.table, await schema.check(connection, target.table, target.channel)
 
     name, problems = run(judge())
     if output is Format.JSON:
-        screen.show_json(
-            [
-                {"kind": problem.kind, "object": problem.object, "message": in_our_words(problem.message)}
-                for problem in problems
-            ]
-        )
+        screen.show_json(_told(problems))
     elif problems:
-        for problem in problems:
-            screen.say(in_our_words(problem.message))
+        _say(problems)
     else:
         screen.say(f"table {name.sql} is as it should be")
-    if problems:
+    _exit_if_wrong(problems)
+
+
+def _told(problems: list[Problem]) -> list[dict[str, object]]:
+    return [
+        {
+            "kind": problem.kind,
+            "object": problem.object,
+            "message": in_our_words(problem.message),
+            "is_warning": problem.is_warning,
+        }
+        for problem in problems
+    ]
+
+
+def _say(problems: list[Problem]) -> None:
+    for problem in problems:
+        prefix = "warning: " if problem.is_warning else ""
+        screen.say(f"{prefix}{in_our_words(problem.message)}")
+
+
+def _exit_if_wrong(problems: list[Problem]) -> None:
+    if not all(problem.is_warning for problem in problems):
         raise typer.Exit(1)
 
 

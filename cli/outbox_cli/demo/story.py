@@ -156,12 +156,14 @@ class Story:
         self._shop.mend()
         await self._until("the listener's worker to be replaced", self._is_charging_replaced)
         await self._until("the mended listener to be ready", self._is_ready)
-        walked = await redrive.redrive(
+        walked = redrive.Walked()
+        await redrive.redrive(
             broker,
             (_CARD.queue, letters),
             selection=Selection(),
             limit=None,
             rate=None,
+            walked=walked,
             on_progress=lambda _: None,
         )
         self._say(f"{walked.done} dead letters were sent to it again")

@@ -21,9 +21,10 @@ from outbox_operator.children.workload import Workload
 from outbox_operator.conditions import Finding, in_order, ready
 from outbox_operator.database import look as look_at_database
 from outbox_operator.planning import listener_plan, relay_plan
-from outbox_operator.planning.claims import Claim, Claims
+from outbox_operator.planning.claims import Claim, Obstacle, ownership
 from outbox_operator.planning.findings import PAUSED, topology_unmade
 from outbox_operator.planning.listener_plan import ListenerView
+from outbox_operator.planning.marks import EVERYTHING
 from outbox_operator.planning.plan import Plan
 from outbox_operator.planning.pod_credentials import PodCredentials, draw
 from outbox_operator.planning.relay_plan import RelayView
@@ -69,9 +70,8 @@ class Reconciler:
             # On a broker that is somebody else's no users are made.
             state = replace(state, users=None)
         relays = [await self._relay(relay, manifests, state) for relay in manifests.relays]
-        claims = [Claim(listener, self._site.access.vhost_id) for listener in manifests.listeners]
-        known = Claims(claims)
-        return (*relays, *[await self._listener(claim, known, manifests, state) for claim in claims])
+        listeners = [await self._listener(listener, manifests, state) for listener in manifests.listeners]
+        return (*relays, *listeners)
 
     async def _relay(self, relay: OutboxRelay, manifests: Manifests, state: State) -> Row:
         database = await look_at_database(self._site.database_url, relay.spec.database)
@@ -89,14 +89,22 @@ class Reconciler:
         findings = await self._carried_out(relay, relay_plan.plan(view), manifests)
         return replace(self._row(relay, findings), backlog=database.backlog, parked=database.parked)
 
-    async def _listener(self, claim: Claim, claims: Claims, manifests: Manifests, state: State) -> Row:
-        listener, name = claim.listener, name_of(claim.listener)
+    def _obstacle(self, listener: OutboxListener, manifests: Manifests, state: State) -> Obstacle | None:
+        """Another listener of the manifests, or of an operator, that has its queue."""
+        if isinstance(state, BrokerProblem):
+            return None
+        claims = [Claim.of(each, self._vhost.identity) for each in manifests.listeners]
+        claim = Claim.of(listener, self._vhost.identity)
+        return ownership(claim, claims, state, EVERYTHING).obstacle
+
+    async def _listener(self, listener: OutboxListener, manifests: Manifests, state: State) -> Row:
+        name = name_of(listener)
         view = ListenerView(
             listener=listener,
             relay=_relay_of(listener, manifests.relays),
             access=self._site.access,
             broker=state,
-            obstacle=claims.obstacle(claim),
+            obstacle=self._obstacle(listener, manifests, state),
             credentials=self._credentials.get(name),
             chance=draw(),
             has_keda=False,

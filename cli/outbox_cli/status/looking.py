@@ -31,7 +31,7 @@ async def look_at_table(url: str, table: TableName) -> TableState:
     """Count what waits in a table."""
     async with asyncio.timeout(_LOOK_SECONDS), connected(url) as connection:
         # Behind a pooler each transaction may be in another session.
-        async with connection.transaction(readonly=True):
+        async with connection.transaction(isolation="read_committed", readonly=True):
             measured = await backlog.measure(connection, table)
         delayed = await Messages(connection, table).count(Query((State.DELAYED,)))
     oldest = measured.oldest_seconds if measured.oldest_at else None
