@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
+import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
@@ -24,6 +25,9 @@ from outbox_cli.local import Services, start, use
 _WITHOUT = tuple(Path(__file__).parent / folder for folder in ("unit", "e2e"))
 _HTTP_SECONDS = 30
 _ROOMY_BYTES = 4 << 30
+# How long an example takes says something of the machine, and nothing of the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 _running = pytest.StashKey[ExitStack]()
 _services = pytest.StashKey[Services]()
 

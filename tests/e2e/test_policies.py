@@ -84,12 +84,13 @@ def test_retain_leaves_the_queue_with_its_messages_for_whoever_comes_next(shop: 
 def test_delete_if_empty_waits_until_the_queue_is(shop: Shop) -> None:
     queue = shop.queue("emptied")
     shop("delete", "obl/emptied", "--wait=false")
-    words = f'queue "{queue}" has {ORDERS} messages; let workers empty it, purge it, or set the annotation'
+    words = f'queue "{queue}" has {ORDERS} messages; consume them, purge it, or set the annotation'
     until("the deletion waits", lambda: waits_for(shop, "obl/emptied", words))
     assert words in shop("describe", "obl/emptied")
     assert shop.queues()[queue] == ORDERS
     shop.rabbitmqctl("purge_queue", queue)
-    until("it is gone", lambda: is_gone(shop, "obl/emptied"))
+    # In steps of 10 s each, which an operator begins anew that other tests restart meanwhile.
+    until("it is gone", lambda: is_gone(shop, "obl/emptied"), seconds=600)
     assert not {queue, f"{queue}.dlq"} & contents(shop).queues.keys()
 
 
