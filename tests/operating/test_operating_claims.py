@@ -569,6 +569,25 @@ async def test_a_deletion_goes_on_after_a_restart_though_the_queue_is_unbound(si
     assert site.queues() == {}
 
 
+@pytest.mark.parametrize("writes", range(6))
+async def test_another_leader_completes_a_deletion_after_any_write(
+    site: Site, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    listener = site.listener(deletionPolicy="DeleteIfEmpty", retryDelays=[])
+    site.make_secrets()
+    create(site, site.relay(), listener)
+    async with site.operating():
+        await site.until_condition(listener)
+    site.delete(listener)
+    with monkeypatch.context() as patched:
+        died = die_after(patched, writes)
+        async with site.operating(count_seconds=0.5):
+            await site.until(lambda: died.is_set() or site.is_gone(listener), f"{writes} writes")
+    async with site.operating(count_seconds=0.5):
+        await until_gone(site, listener)
+    assert site.queues() == {}
+
+
 async def test_bindings_of_a_deleted_listener_go_when_another_takes_its_queue(site: Site) -> None:
     old = site.listener("a", queue="shared", bindingKeys=["of.a", "of.both"])
     new = site.listener("b", queue="shared", bindingKeys=["of.b", "of.both"])

@@ -140,13 +140,15 @@ def test_delete_if_empty_unbinds_drains_stops_and_then_removes_one_queue_after_t
     assert removing.actions == (removal(QUEUE, if_empty=True),)
     assert removing.waiting_for
     closing = step(who, unbound(who, without=(QUEUE,)), after=12, calm=replace(CALM, removed=at))
-    assert [type(action) for action in closing.actions] == [RemoveBinding]
+    closed = Binding("outbox.dlx", DLQ, DLQ)
+    assert closing.actions[0] == MakeBinding(closed, "shop/mail", "here")
+    assert [type(action) for action in closing.actions[1:]] == [RemoveBinding]
     assert closing.waiting_for
-    gone = unbound(who, (QUEUE, DLQ), without=(QUEUE,))
-    bare = replace(CALM, was_marked=True)
-    for calm in (replace(bare, removed=at), replace(bare, letters_unbound=at, removed=DELETED)):
+    marked = {DLQ: (ObservedBinding(closed, "key", "shop/mail", "here"),)}
+    gone = replace(unbound(who, without=(QUEUE,)), bindings=marked)
+    for calm in (replace(CALM, removed=at), replace(CALM, letters_unbound=at, removed=DELETED)):
         assert step(who, gone, after=11, calm=calm).actions == ()
-    last = step(who, gone, after=12, calm=replace(bare, removed=at, letters_unbound=at))
+    last = step(who, gone, after=12, calm=replace(CALM, removed=at, letters_unbound=at))
     assert last.actions == (removal(DLQ, if_empty=True), RemoveUser(USER))
     assert last.waiting_for is last.given_up is None
 

@@ -73,6 +73,17 @@ def binding_removal(
     )
 
 
+def open_bindings(
+    letters: str, owner: str, snapshot: Snapshot, installation: str = ""
+) -> tuple[RemoveBinding, ...]:
+    """The bindings that `owner` made and by which dead letters reach their queue.
+
+    Dead letters carry the name of their queue, so none takes a binding with that of the dead-letter queue.
+    """
+    bindings = binding_removal(letters, owner, snapshot, installation)
+    return tuple(each for each in bindings if each.binding.routing_key != letters)
+
+
 def _is_marked(name: str, exchange: str, snapshot: Snapshot, installation: str) -> bool:
     """Whether a tier has our mark, and none but operators bound it: a process that declares its own has bound
     it without a mark."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from outbox.topology import dead_letter_queue
-from outbox_operator.broker.removal_plan import binding_removal
+from outbox_operator.broker.removal_plan import binding_removal, open_bindings
 from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
 from outbox_operator.planning.listener_plan import tiers_of
 from outbox_operator.resources import OutboxListener
@@ -24,7 +24,7 @@ class Calm:
     dead_letters: datetime | None = None
     """The dead-letter queue is empty."""
     letters_unbound: datetime | None = None
-    """No binding of its own leads into the dead-letter queue."""
+    """No binding of its own brings a message into the dead-letter queue."""
     tiers: datetime | None = None
     """The delay tiers that it uses are empty."""
     stopped: datetime | None = None
@@ -34,7 +34,7 @@ class Calm:
     delays: tuple[timedelta, ...] = ()
     """The retry delays that its pods had, whatever its spec says."""
     was_marked: bool = False
-    """Its mark was on one of its queues. The last step of a removal takes it away."""
+    """Its mark was on one of its queues: it goes with an exchange that is deleted."""
 
 
 def calm_after(
@@ -58,14 +58,15 @@ def calm_after(
     queue, tiers = queue_of(listener), tiers_of(listener, exchange, before.delays)
     letters, path = dead_letter_queue(queue), listener.metadata.path
     is_calm = broker.is_empty(queue) and not broker.bindings.get(queue)
-    own = {name: binding_removal(name, path, broker, installation) for name in (queue, letters)}
+    marked = any(binding_removal(name, path, broker, installation) for name in (queue, letters))
+    letters_open = bool(open_bindings(letters, path, broker, installation))
     return Calm(
         queue=since(before.queue, is_calm),
         dead_letters=since(before.dead_letters, broker.is_empty(letters)),
-        letters_unbound=since(before.letters_unbound, not own[letters]),
+        letters_unbound=since(before.letters_unbound, not letters_open),
         tiers=since(before.tiers, all(map(broker.is_empty, tiers))),
         stopped=stopped,
         delays=before.delays,
         removed=since(before.removed, not broker.exists(queue)),
-        was_marked=before.was_marked or any(own.values()),
+        was_marked=before.was_marked or marked,
     )

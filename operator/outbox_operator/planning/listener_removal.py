@@ -2,8 +2,8 @@
 
 `Delete` stops the pods and removes both queues once no retry can return to them. `DeleteIfEmpty` removes no
 message: it unbinds the queue and lets workers drain it, stops them, and removes the queue after it has been
-empty for longer than the broker's counts are late. Then it unbinds the dead-letter queue, and removes that
-after the same time.
+empty for longer than the broker's counts are late. Then it closes the dead-letter queue, which leaves its
+mark on a binding that no message takes, and removes that queue after the same time.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from outbox.topology import Binding, TopologyError, dead_letter_exchange, dead_letter_queue
 from outbox_operator.broker.actions import Action, MakeBinding, RemoveBinding, RemoveQueue
-from outbox_operator.broker.removal_plan import binding_removal
+from outbox_operator.broker.removal_plan import binding_removal, open_bindings
 from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
 from outbox_operator.planning.calm import Calm
@@ -95,7 +95,7 @@ def listener_released(listener: OutboxListener) -> Removal | None:
 def _is_marked(view: DepartingListener) -> bool:
     """Whether the broker shows that the queue is the listener's, whatever the resources say.
 
-    The mark on the binding of the dead-letter queue is there until right before that queue goes.
+    A mark on the dead-letter queue is there until that queue goes, so a restarted operator finds it too.
     """
     return view.calm.was_marked or view.owning.marks.has(view.listener.metadata.path)
 
@@ -234,12 +234,26 @@ def _remove_if_empty(step: _Step) -> Removal:
     if step.snapshot.exists(queue):
         return _drain(step) or step.late(step.remove(queue))
     letters, calm = dead_letter_queue(queue), step.calm
-    if unbind := binding_removal(letters, step.listener.metadata.path, step.snapshot, step.installation):
-        # A dead letter that nobody can route is not lost: whoever sends it keeps it.
-        return step.late(*unbind)
+    if closing := _close_letters(step):
+        return step.late(*closing)
     if not step.lasts(calm.removed, calm.dead_letters, calm.letters_unbound):
         return step.late()
     return Removal((step.remove(letters), *remove_users(step.listener, step.snapshot)), stops_pods=True)
+
+
+def _close_letters(step: _Step) -> tuple[Action, ...]:
+    """Unbind the dead-letter queue; a dead letter that cannot be routed stays with its sender.
+
+    The last mark moves to a binding that no message takes: after a restart it is all that shows whose the
+    queue is.
+    """
+    letters, path = dead_letter_queue(queue_of(step.listener)), step.listener.metadata.path
+    dlx = dead_letter_exchange(step.exchange)
+    bindings = open_bindings(letters, path, step.snapshot, step.installation)
+    if not bindings:
+        return ()
+    mark = MakeBinding(Binding(dlx, letters, letters), path, step.installation)
+    return (*((mark,) if dlx in step.snapshot.exchanges else ()), *bindings)
 
 
 def _drain(step: _Step) -> Removal | None:
