@@ -248,7 +248,7 @@ async def test_who_may_not_declare_may_still_check(services: Services, rabbitmq_
     await queue_on(rabbitmq_url)
     with user_without_rights(services) as name:
         vhost = urlsplit(rabbitmq_url).path[1:]
-        rights = {"configure": "^$", "write": "^outbox$", "read": "^$"}
+        rights = {"configure": "^$", "write": "^(outbox|other)$", "read": "^$"}
         management(services, "PUT", f"permissions/{vhost}/{name}", rights)
         async with Broker(changed(rabbitmq_url, user=name, password=name), name="test") as broker:
             await broker.check(TOPOLOGY)
@@ -260,6 +260,20 @@ async def test_who_may_not_declare_may_still_check(services: Services, rabbitmq_
             assert await publisher.publish(EXCHANGE, [message()], DEADLINE) == [CONFIRMED]
             with pytest.raises(AccessRefusedError, match='exchange "amq.topic": ACCESS_REFUSED'):
                 await publisher.publish("amq.topic", [message()], DEADLINE)
+
+
+async def test_what_a_user_has_no_right_on_is_taken_to_be_there(
+    services: Services, rabbitmq_url: str
+) -> None:
+    """RabbitMQ shows it to nobody from 4.3 on, and a worker has no right on the exchange that it is bound to."""
+    await queue_on(rabbitmq_url)
+    with user_without_rights(services) as name:
+        vhost = urlsplit(rabbitmq_url).path[1:]
+        nothing = {"configure": "^$", "write": "^$", "read": "^$"}
+        management(services, "PUT", f"permissions/{vhost}/{name}", nothing)
+        async with Broker(changed(rabbitmq_url, user=name, password=name), name="test") as broker:
+            await broker.check(TOPOLOGY)
+            await broker.declare(TOPOLOGY)
 
 
 async def test_a_topic_that_the_user_may_not_publish_is_told_from_a_lost_broker(

@@ -39,6 +39,8 @@ QUEUE, DEAD = "q", "q.dead"
 DEFAULT_EXCHANGE = ""
 ARGUMENTS: dict[str, Any] = {
     "x-queue-type": "quorum",
+    # From RabbitMQ 4 on there is a limit of 20 unless another is set.
+    "x-delivery-limit": 100,
     "x-dead-letter-exchange": DEFAULT_EXCHANGE,
     "x-dead-letter-routing-key": DEAD,
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -40,7 +41,9 @@ async def _counted(site: Site, queue: str, messages: int = 1) -> None:
 async def _until_gone(site: Site, *manifests: Manifest) -> None:
     for manifest in manifests:
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
-        await site.until(lambda: site.is_gone(manifest), f"the end of {name}")  # noqa: B023 - called here
+        # Several steps, each of which waits for the broker to have counted.
+        gone = partial(site.is_gone, manifest)
+        await site.until(gone, f"the end of {name}", seconds=120)
 
 
 async def _until_waiting(site: Site, manifest: Manifest, *words: str) -> str:

@@ -6,7 +6,8 @@ from outbox_cli.local import binaries, docker
 from outbox_cli.local.binaries import find_epmd, find_postgres, find_rabbitmq, observe, rabbitmq_version
 from outbox_cli.local.choice import POSTGRES, RABBITMQ
 
-DEBIAN_WRAPPER = "usr/sbin/rabbitmq-server"
+ON_PATH = "usr/sbin/rabbitmq-server"
+DEBIAN_WRAPPER = "usr/lib/rabbitmq/bin/rabbitmq-script-wrapper"
 DEBIAN_SCRIPT = "usr/lib/rabbitmq/bin/rabbitmq-server"
 
 
@@ -55,12 +56,16 @@ def test_postgres_is_found(tmp_path: Path, programs: list[str], found: str | Non
             [DEBIAN_WRAPPER, "usr/lib/rabbitmq/lib/rabbitmq_server-4.1.0/sbin/rabbitmq-server"],
             "usr/lib/rabbitmq/lib/rabbitmq_server-4.1.0/sbin/rabbitmq-server",
         ),
-        ([DEBIAN_WRAPPER], DEBIAN_WRAPPER),
+        ([DEBIAN_WRAPPER], ON_PATH),
+        ([ON_PATH, DEBIAN_SCRIPT], ON_PATH),
     ],
-    ids=["nothing", "not Debian's wrapper", "the installation's folder", "PATH last"],
+    ids=["nothing", "not Debian's wrapper", "the installation's folder", "the wrapper last", "PATH first"],
 )
 def test_rabbitmq_is_found(tmp_path: Path, programs: list[str], found: str | None) -> None:
     make_programs(tmp_path, *programs)
+    if DEBIAN_WRAPPER in programs:
+        (tmp_path / ON_PATH).parent.mkdir(parents=True)
+        (tmp_path / ON_PATH).symlink_to(tmp_path / DEBIAN_WRAPPER)
     assert find_rabbitmq(tmp_path, path=str(tmp_path / "usr/sbin")) == (tmp_path / found if found else None)
 
 

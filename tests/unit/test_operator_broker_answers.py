@@ -121,6 +121,14 @@ PROBLEMS: list[tuple[str, Call, int, object, str, str]] = [
         "spec.broker.vhost or the Secret",
     ),
     (
+        "a vhost that RabbitMQ 4.3 hides",
+        LIST,
+        404,
+        {"error": "not_found", "reason": "Not Found"},
+        "PermissionDenied",
+        'user "anna" may not enter vhost "shop": give it permissions there (rabbitmqctl set_permissions)',
+    ),
+    (
         "no vhost to make a queue in",
         MAKE,
         404,

@@ -75,7 +75,7 @@ def test_a_worker_may_read_its_queue_and_write_to_its_tiers_and_the_dead_letter_
     allowed = worker_permissions("outbox", "mails", ["outbox.delay_2s", "outbox.delay_1s"])
     assert allowed.configure == "^$"
     assert allowed.read == "^(mails)$"
-    assert allowed.write == r"^(outbox\.delay_1s|outbox\.delay_2s|outbox\.dlx)$"
+    assert allowed.write == r"^(outbox\.delay_1s|outbox\.delay_2s|outbox\.dlx|mails\.dlq)$"
 
 
 @pytest.mark.parametrize("name", ["a.b", "a b", "a+b#c", "a-b@c:d,e/f"])

@@ -11,6 +11,7 @@ from outbox_cli.local import docker
 from outbox_cli.local.choice import POSTGRES, Product, Seen
 
 _SYSTEM = Path("/")
+_DEBIAN_WRAPPER = "rabbitmq-script-wrapper"
 
 
 def observe(product: Product, environment: Mapping[str, str]) -> Seen:
@@ -35,17 +36,18 @@ def find_postgres(system: Path = _SYSTEM, path: str | None = None) -> Path | Non
 
 
 def find_rabbitmq(system: Path = _SYSTEM, path: str | None = None) -> Path | None:
-    """The `rabbitmq-server` script itself.
+    """The `rabbitmq-server` script itself: on PATH, else in Debian's folder.
 
-    Debian's own folder comes before PATH, where it has a wrapper that switches to the user `rabbitmq` or
-    refuses.
+    Debian puts a wrapper on PATH that switches to the user `rabbitmq` or refuses: it is the last resort.
     """
     found = [
         *system.glob("usr/lib/rabbitmq/bin/rabbitmq-server"),
         *sorted(system.glob("usr/lib/rabbitmq/lib/*/sbin/rabbitmq-server"), reverse=True),
     ]
-    on_path = shutil.which("rabbitmq-server", path=path)
-    return next(iter(found), Path(on_path) if on_path else None)
+    if on_path := shutil.which("rabbitmq-server", path=path):
+        is_wrapper = Path(on_path).resolve().name == _DEBIAN_WRAPPER
+        found.insert(len(found) if is_wrapper else 0, Path(on_path))
+    return next(iter(found), None)
 
 
 def find_epmd(system: Path = _SYSTEM, path: str | None = None) -> Path | None:

@@ -1,7 +1,8 @@
 """What the answers of the management API mean where they are not a yes. Pure.
 
 Its 401 is three things: a wrong password (`not_authorized`), a user who may not use the API, and one who may
-not do this (both `not_authorised`).
+not do this (both `not_authorised`). Its 404 is two: a virtual host that does not exist, and from 4.3 on one
+that the user may not enter (`not_found`).
 """
 
 from http import HTTPStatus
@@ -11,6 +12,7 @@ from outbox_operator.broker.calls import WHOAMI, Call
 from outbox_operator.broker.snapshot import BrokerProblem, Mark, Reason
 
 _MAY_NOT = "not_authorised"
+_HIDDEN = ("not_found", "Not Found")
 _NO_VHOST = frozenset({"Not Found", "vhost_not_found"})
 _LONGEST_WORDS = 300
 
@@ -26,6 +28,8 @@ def problem_of(call: Call, status: int, said: object, access: BrokerAccess) -> B
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return BrokerProblem(Reason.PERMISSION_DENIED, _denied(call, words, access))
     if words in _NO_VHOST and call != WHOAMI:
+        if (error, words) == _HIDDEN:
+            return BrokerProblem(Reason.PERMISSION_DENIED, _not_entered(access))
         return BrokerProblem(Reason.VHOST_MISSING, _no_vhost(access))
     return _failed(call, status, words, access)
 
@@ -93,6 +97,13 @@ def _no_vhost(access: BrokerAccess) -> str:
     )
 
 
+def _not_entered(access: BrokerAccess) -> str:
+    return (
+        f'user "{access.username}" may not enter vhost "{access.vhost}": give it permissions there '
+        "(rabbitmqctl set_permissions)"
+    )
+
+
 def _denied(call: Call, words: str, access: BrokerAccess) -> str:
     user, vhost = f'user "{access.username}"', f'vhost "{access.vhost}"'
     match words:
@@ -107,7 +118,7 @@ def _denied(call: Call, words: str, access: BrokerAccess) -> str:
         case "Not administrator user":
             return f"{user} may not {call.what}: give it the tag administrator (rabbitmqctl set_user_tags)"
         case "User not authorised to access virtual host":
-            return f"{user} may not enter {vhost}: give it permissions there (rabbitmqctl set_permissions)"
+            return _not_entered(access)
         case _:
             return (
                 f"{user} may not {call.what} in {vhost} ({words or 'forbidden'}): give it the configure, "

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from outbox.topology import dead_letter_exchange
+from outbox.topology import dead_letter_exchange, dead_letter_queue
 from outbox_operator.broker import passwords
 from outbox_operator.broker.actions import MakeUser, Permissions
 from outbox_operator.broker.snapshot import Snapshot
@@ -12,16 +12,17 @@ _NOTHING = "^$"
 
 
 def relay_permissions(exchange: str) -> Permissions:
-    """A relay publishes to its exchange. To see whether it is there takes no permission."""
+    """A relay publishes to its exchange, and so may see whether it is there."""
     return Permissions(configure=_NOTHING, write=_only(exchange), read=_NOTHING)
 
 
 def worker_permissions(exchange: str, queue: str, tiers: Iterable[str]) -> Permissions:
     """A worker consumes from its queue, and publishes to its tiers and the dead-letter exchange.
 
-    To count what is in its dead-letter queue takes no permission.
+    It counts what is in its dead-letter queue, for which RabbitMQ 4.3 wants some right on it. To write to a
+    queue is the least: only who may read an exchange can bind that queue to it.
     """
-    written = (*sorted(tiers), dead_letter_exchange(exchange))
+    written = (*sorted(tiers), dead_letter_exchange(exchange), dead_letter_queue(queue))
     return Permissions(configure=_NOTHING, write=_only(*written), read=_only(queue))
 
 
