@@ -2,7 +2,7 @@
 # Postgres and RabbitMQ by themselves: `make test` is all a fresh Debian machine needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help test e2e cluster lint format crds docs chart lock images demo bench venv clean
+.PHONY: help test matrix e2e cluster lint format crds docs chart lock images demo bench venv clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Passed on to the target's command: make test ARGS="tests/unit -x"
 ARGS ?=
+# The RabbitMQ and Postgres of the tests, such as 4.3,18; without it those of the machine.
+ENGINES ?=
 # The Kubernetes of the end-to-end tests: one that is there, or one of our own.
 CLUSTER ?= auto
 
@@ -19,7 +21,11 @@ help:  ## List the targets
 # A file stays with one worker, so that what its tests share is started once; in the order of
 # pyproject.toml, where what takes longest comes first, so that both have work until the end.
 test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name")
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@path="$(if $(ENGINES),$$($(BIN)/python -m tests.engines $(ENGINES)):,)$$PATH" && \
+		PATH="$$path" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+matrix: $(STAMP)  ## Run the tests on every supported RabbitMQ and Postgres (some hours)
+	$(BIN)/python -m tests.engines.matrix $(ARGS)
 
 e2e: $(STAMP)  ## Run the tests that need images and a cluster (CLUSTER=auto|local|kind|KUBECONFIG)
 	$(BIN)/pytest tests/e2e -n 2 --dist loadfile --no-loadscope-reorder --cluster=$(CLUSTER) $(ARGS)

@@ -265,7 +265,7 @@ async def test_who_may_not_declare_may_still_check(services: Services, rabbitmq_
 async def test_what_a_user_has_no_right_on_is_taken_to_be_there(
     services: Services, rabbitmq_url: str
 ) -> None:
-    """RabbitMQ shows it to nobody from 4.3 on, and a worker has no right on the exchange that it is bound to."""
+    """From RabbitMQ 4.3 on it is hidden, and a worker has no right on the exchange of its queue."""
     await queue_on(rabbitmq_url)
     with user_without_rights(services) as name:
         vhost = urlsplit(rabbitmq_url).path[1:]
