@@ -136,8 +136,8 @@ def binding_subject(queue: str, exchange: str) -> str:
 def consumer_cancelled(queue: str) -> ConsumerCancelledError:
     """The error that names the queue and why this happens."""
     return ConsumerCancelledError(
-        f'queue "{queue}": the broker has ended the consumer: the queue was deleted, or its leader is gone; '
-        "consume it again, and declare it where it is missing"
+        f'queue "{queue}": the broker has ended the consumer: the queue was deleted, its leader is gone, '
+        "or consumer_timeout was over; consume it again, and declare it where it is missing"
     )
 
 

@@ -24,6 +24,12 @@ _LISTING_PAUSES = (0.1, 0.3, 1.0)
 _COMMAND_SECONDS = 60
 
 
+def broker_version(services: Services) -> tuple[int, int]:
+    """The series of RabbitMQ that runs, such as (4, 3)."""
+    major, minor, *_ = management(services, "GET", "overview")["rabbitmq_version"].split(".")
+    return int(major), int(minor)
+
+
 def management(services: Services, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
     """Call the management API; return what it says, if anything."""
     url = urlsplit(services.rabbitmq.management_url)

@@ -137,3 +137,41 @@ async def test_many_workers_come_and_go_and_every_message_is_handled(workshop: W
             running = following
     await workshop.until_empty(handler.queue)
     assert sorted(calls.bodies) == list(range(300))
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_thirty_rollouts_dead_letter_no_message_that_never_failed(
+    workshop: Workshop, kind: str
+) -> None:
+    """Before RabbitMQ 4.3 each return counts towards the delivery limit of 20, whatever the reason."""
+    rolls, messages, end = 30, 5, threading.Event()
+    began: list[tuple[int, int]] = []
+
+    @listen("a", queue=workshop.queue(), retry_delays=(0.1, 300))
+    async def slow_async(body: int, attempt_count: int) -> None:
+        began.append((body, attempt_count))
+        while not end.is_set():
+            await asyncio.sleep(0.01)
+
+    @listen("a", queue=workshop.queue(), retry_delays=(0.1, 300))
+    def slow_sync(body: int, attempt_count: int) -> None:
+        began.append((body, attempt_count))
+        end.wait(timeout=60)
+
+    slow = slow_async if kind == "async" else slow_sync
+    running = await workshop.working(slow, shutdown_timeout=0.05)
+    for number in range(messages):
+        await workshop.publish("a", number)
+    try:
+        for roll in range(1, rolls + 1):
+            await workshop.until(lambda: len(began) >= messages * roll, f"calls of worker {roll}")  # noqa: B023
+            await running.stop()
+            running = await workshop.working(slow, shutdown_timeout=0.05)
+        await workshop.until(lambda: len(began) >= messages * (rolls + 1), "calls of the last worker")
+    finally:
+        end.set()
+    await workshop.until_empty(slow.queue)
+    await running.stop()
+    assert await workshop.depth(f"{slow.queue}.dlq") == 0
+    assert {attempt for _, attempt in began} == {1}
+    assert {body for body, _ in began[-messages:]} == set(range(messages))

@@ -20,7 +20,7 @@ from outbox_core.publisher import Message
 from outbox_worker.attempt import Attempts
 from outbox_worker.delivery import attempt_of, deadline_of, routing_key_of
 from outbox_worker.errors import ExpiredError, HeldTooLongError, NoThreadError, TransactionEndedError
-from outbox_worker.holding import HoldLimit
+from outbox_worker.holding import HoldLimit, shortest_delay
 from outbox_worker.hooks import Handled, Hook, Hooks
 from outbox_worker.link import Held, Link, LinkLostError, Pause
 from outbox_worker.metrics import Metrics
@@ -103,6 +103,7 @@ class Handling:
         self._hooks = hooks
         self._problems = problems
         self._hold_limit = hold_limit
+        self._shortest_delay = shortest_delay(policy)
         self._threads = threads
         self._stopping = stopping
         self._turn = asyncio.Lock()
@@ -129,9 +130,9 @@ class Handling:
         except _OverdueError:
             held.requeue()
         except _GivenUpError:
-            held.give_back()
+            await self._give_back(held)
         except asyncio.CancelledError:
-            self._interrupted(held)
+            await self._give_back(held, is_unfinished=True)
             raise
         finally:
             if failures:
@@ -483,11 +484,32 @@ class Handling:
             handled = Handled(message.message_id, routing_key_of(message), self._queue, attempt, error, delay)
             await tell(hook, handled, _log)
 
-    def _interrupted(self, held: Held) -> None:
-        if held.give_back():
+    async def _give_back(self, held: Held, *, is_unfinished: bool = False) -> None:
+        """Let another worker have the message, which has not failed.
+
+        Before RabbitMQ 4.3 each return counts towards the delivery limit, so a message that was returned
+        often takes a delay tier instead. An ordered one cannot: others would overtake it.
+        """
+        is_given_back = held.give_back() if self._may_return(held) else await self._postpone(held)
+        if is_given_back and is_unfinished:
             _log.warning(
                 "message %s of queue %s is given back unfinished", held.message.message_id, self._queue
             )
+
+    def _may_return(self, held: Held) -> bool:
+        return (
+            held.is_lost
+            or held.link.keeps_order
+            or self._shortest_delay is None
+            or self._hold_limit.may_return(held.returns)
+        )
+
+    async def _postpone(self, held: Held) -> bool:
+        assert self._shortest_delay is not None  # noqa: S101 - otherwise it is returned
+        deadline_ms = self._deadline_ms(held.message)
+        if await self._settling.give_back(held, self._shortest_delay, deadline_ms):
+            return True
+        return held.give_back()
 
 
 def _now_ms() -> int:

@@ -47,6 +47,11 @@ def longest_wait_in_place(consumer_timeout_seconds: float | None, delivery_limit
     return _share_of(consumer_timeout_seconds) * max(1, delivery_limit // 2)
 
 
+def shortest_delay(policy: RetryPolicy) -> timedelta | None:
+    """The shortest delay after which a retry of a message may come; None if there are no retries."""
+    return min((delay for each in policy.delays() for delay in policy.fan(each)), default=None)
+
+
 def longest_retries(policy: RetryPolicy) -> timedelta:
     """How long the retries of a message wait in all, at most."""
     return sum((max(policy.fan(delay)) for delay in policy.delays()), timedelta())

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from outbox_core.consumer import Consumer, Received
 from outbox_core.publisher import Message
 
-_DELIVERY_COUNT = "x-delivery-count"
-"""How often a quorum queue has had the message back. Not the number of attempts: it counts lost connections,
-and whatever else returned the message."""
+_RETURN_COUNTS = ("x-acquired-count", "x-delivery-count")
+"""How often a quorum queue has had the message back. Not the number of attempts: they count lost connections,
+and whatever else returned the message. From RabbitMQ 4.3 on the second, which the delivery limit is for,
+leaves out what was returned by `basic.nack`, and the first does not."""
 
 _EXTENSION = 1 / 8
 """How much longer a delivery may be held to finish with it, as a part of the longest time."""
@@ -112,8 +113,7 @@ class Held:
     @property
     def returns(self) -> int:
         """How many times it was returned to its queue before, as far as the broker counts them."""
-        count = self.message.headers.get(_DELIVERY_COUNT)
-        return count if type(count) is int and count > 0 else 0
+        return returns_of(self.message)
 
     def extend(self) -> None:
         """Allow some more time to finish with it, however long it was held before."""
@@ -134,3 +134,9 @@ class Held:
 
     def give_back(self) -> bool:
         return self.link.give_back(self.received)
+
+
+def returns_of(message: Message) -> int:
+    """How many times a message was returned to its queue before, as far as the broker counts them."""
+    counts = (message.headers.get(name) for name in _RETURN_COUNTS)
+    return max((count for count in counts if type(count) is int), default=0)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from outbox import wire
 from outbox_core.logs import mask
 from outbox_core.publisher import Message
-from outbox_worker.delivery import routing_key_of
+from outbox_worker.delivery import attempt_of, routing_key_of
 
 _BROKERS = frozenset({"x-death", "x-delivery-count", "x-acquired-count", "CC", "BCC"})
 _BROKERS_PREFIXES = ("x-first-death-", "x-last-death-")
@@ -50,6 +50,18 @@ def retry_message(message: Message, queue: str, failure: Failure) -> Message:
     if failure.deadline_ms is not None:
         headers[wire.DEADLINE] = failure.deadline_ms
     # An expiration would end the wait early; the deadline stands for it.
+    return replace(message, routing_key=queue, headers=headers, expiration_ms=None)
+
+
+def returned_message(message: Message, queue: str, deadline_ms: int | None) -> Message:
+    """What is published to a delay tier in place of a return: it comes back as the same attempt."""
+    headers = {
+        **_own(message),
+        wire.ATTEMPT: attempt_of(message),
+        wire.ROUTING_KEY: routing_key_of(message),
+    }
+    if deadline_ms is not None:
+        headers[wire.DEADLINE] = deadline_ms
     return replace(message, routing_key=queue, headers=headers, expiration_ms=None)
 
 

@@ -9,7 +9,7 @@ from typing import assert_never
 from outbox.topology import dead_letter_exchange, tier_name
 from outbox_worker.dispatch import Dispatch, Refused, Sent, Unwanted
 from outbox_worker.link import Held
-from outbox_worker.redelivery import Failure, dead_letter, retry_message
+from outbox_worker.redelivery import Failure, dead_letter, retry_message, returned_message
 
 _log = logging.getLogger("outbox.worker")
 
@@ -51,6 +51,17 @@ class Settling:
                 return await self.dead_letter(held, failure)
             case _:
                 assert_never(result)
+
+    async def give_back(self, held: Held, delay: timedelta, deadline_ms: int | None) -> bool:
+        """Have the message come again by a delay tier, which begins the broker's count of returns anew."""
+        held.extend()
+        message = returned_message(held.message, self._queue, deadline_ms)
+        tier = tier_name(self._exchange, delay)
+        result = await self._dispatch.send(tier, message, partial(_is_wanted, held), may_be_forbidden=True)
+        if isinstance(result, Sent):
+            self._ack(held)
+            return True
+        return False
 
     async def dead_letter(self, held: Held, failure: Failure) -> Settled:
         """Move the message to the dead-letter queue, with what is known of its failure."""

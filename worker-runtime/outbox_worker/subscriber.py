@@ -12,7 +12,7 @@ from outbox_core.broker import Broker
 from outbox_core.broker_errors import BrokerLostError
 from outbox_core.consumer import Consumer, Received
 from outbox_worker.holding import HoldLimit
-from outbox_worker.link import Link, Pause
+from outbox_worker.link import Link, Pause, returns_of
 from outbox_worker.metrics import Metrics
 
 _log = logging.getLogger("outbox.worker")
@@ -135,13 +135,17 @@ class Subscriber:
         return consumer
 
     def _receive(self, link: Link, received: Received) -> None:
-        if link.is_lost or self._stopping.is_set():
+        if link.is_lost or (self._stopping.is_set() and self._may_return(received)):
             link.give_back(received)
             return
         self._metrics.received()
         task = self._loop.create_task(self._handle(link, received), name=self._queue)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _may_return(self, received: Received) -> bool:
+        """False for a message that was returned often: it is handled, or given back by a delay tier."""
+        return self._hold_limit.may_return(returns_of(received.message))
 
     async def _end_of(self, consumer: Consumer) -> BrokerLostError | Pause:
         """Wait until the consumer is lost, or is to be ended by us."""
