@@ -38,7 +38,7 @@ suite_of() {
 
 # Has apt resolve and check the packages as on a machine with nothing installed.
 download() {
-    mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/etc"
+    mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/etc/preferences.d"
     : >"$apt/status"
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$apt/etc/sources.list"
     set -- -q -o Dir::Etc="$apt/etc" -o Dir::Etc::Parts="$apt/none" -o Dir::State="$apt" \
