@@ -5,7 +5,9 @@
 .PHONY: help test matrix e2e cluster lint format crds docs chart lock images demo bench venv clean
 .DELETE_ON_ERROR:
 
-VENV := .venv
+# Another Python than the one that is there, fetched where it is missing: make test PYTHON=3.14
+PYTHON :=
+VENV := .venv$(addprefix -,$(PYTHON))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Passed on to the target's command: make test ARGS="tests/unit -x"
@@ -20,7 +22,7 @@ help:  ## List the targets
 
 # A file stays with one worker, so that what its tests share is started once; in the order of
 # pyproject.toml, where what takes longest comes first, so that both have work until the end.
-test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name")
+test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name" ENGINES=4.3,18 PYTHON=3.14)
 	@path="$(if $(ENGINES),$$($(BIN)/python -m tests.engines $(ENGINES)):,)$$PATH" && \
 		PATH="$$path" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -66,10 +68,10 @@ bench: $(STAMP)  ## Measure throughput and latency
 
 venv: $(STAMP)  ## Make the virtual environment
 
-clean:  ## Remove the virtual environment, caches and build results
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean:  ## Remove the virtual environments, caches and build results
+	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml tools/venv.sh
-	@tools/venv.sh $(VENV)
+$(STAMP): pyproject.toml tools/venv.sh tools/python.sh
+	@tools/venv.sh $(VENV) $(PYTHON)
 	@touch $@

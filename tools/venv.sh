@@ -1,9 +1,11 @@
 #!/bin/sh
-# Makes the virtual environment $1 (default .venv) with this package and everything its tests need. On a
-# Debian without a usable Python it installs one, if it may; elsewhere it says what to install.
+# Makes the virtual environment $1 (default .venv) with this package and everything its tests need, of Python $2
+# (as 3.14) if that is given. Without, it takes the Python that is there. On a Debian without a usable Python it
+# installs one, if it may; elsewhere it says what to install.
 set -eu
 
 venv="${1:-.venv}"
+version="${2:-}"
 minimum="3.11"
 here="$(cd "$(dirname "$0")/.." && pwd)"
 
@@ -53,7 +55,11 @@ is_usable() {
 }
 
 make_venv() {
-    python="$(find_python)"
+    if [ -n "$version" ]; then
+        python="$("$here/tools/python.sh" "$version")"
+    else
+        python="$(find_python)"
+    fi
     if [ -z "$python" ] && may_install; then
         install_python
         python="$(find_python)"

@@ -335,6 +335,8 @@ def _reason(error: Exception) -> str:
     """Why, in one line; of pydantic's errors the places and messages, without the values found there."""
     if isinstance(error, json.JSONDecodeError):
         return f"it is not JSON: {error}"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     if type(error).__module__.startswith("pydantic") and (errors := getattr(error, "errors", None)):
         places = errors(include_url=False, include_input=False)
         return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in places)

@@ -37,7 +37,8 @@ def dump_json(value: Any, what: str) -> str:
         return dump_model(value) if is_model(value) else _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"the {what} cannot be written as JSON: {error}") from error
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise kind(f"the {what} cannot be written as JSON: {reason}") from error
 
 
 def utf8(text: str, what: str) -> bytes:

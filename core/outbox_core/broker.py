@@ -7,10 +7,11 @@ a connection lost here is lost with all of its channels, and whoever had one ask
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractRobustConnection
@@ -19,9 +20,6 @@ from aiormq.abc import AbstractConnection as Transport
 from aiormq.exceptions import AMQPError
 
 from outbox.topology import Topology
-from outbox_core import aiormq_internals
-from outbox_core.batch_consumer import BatchConsumer
-from outbox_core.batch_publisher import BatchPublisher
 from outbox_core.broker_address import BrokerAddress
 from outbox_core.broker_errors import (
     BrokerLostError,
@@ -32,10 +30,14 @@ from outbox_core.broker_errors import (
 )
 from outbox_core.broker_handshake import OwnConnection, open_connection
 from outbox_core.consumer import Consumer, OnMessage, OnUnreadable
+from outbox_core.path_choice import fast_path
 from outbox_core.plain_consumer import PlainConsumer
 from outbox_core.plain_publisher import PlainPublisher
 from outbox_core.provisioning import Provisioning
 from outbox_core.publisher import Publisher
+
+if TYPE_CHECKING:
+    from outbox_core.batch_consumer import BatchConsumer
 
 _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 1.0
@@ -90,6 +92,7 @@ class Broker:
         self._heartbeat_seconds = heartbeat_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
         self._on_change = on_change
+        self._fast = fast_path()
         self._own: OwnConnection | None = None
         self._connection: AbstractConnection | None = None
         self._transport: Transport | None = None
@@ -154,12 +157,14 @@ class Broker:
     async def publisher(self, *, plain: bool = False, max_message_size: int | None = None) -> Publisher:
         """A channel of its own to publish on; close it with `aclose`.
 
-        `plain` takes the slower one that knows nothing of aiormq's insides. A body of more than
-        `max_message_size` bytes is not sent but `Unencodable`.
+        `plain` takes the slower one that uses the documented API alone, as does a changed aiormq. A body of
+        more than `max_message_size` bytes is not sent but `Unencodable`.
         """
-        if plain:
-            return PlainPublisher(await self._plain_channel(confirms=True), max_message_size)
-        return BatchPublisher(await self._channel(confirms=True), max_message_size)
+        if plain or self._fast is None:
+            channel = await self._plain_channel(confirms=True)
+            transport = (await channel.get_underlay_channel()).connection
+            return PlainPublisher(channel, transport, max_message_size)
+        return self._fast.publisher(await self._channel(confirms=True), max_message_size)
 
     def carries(self, publisher: Publisher) -> bool:
         """Whether the publisher's channel is on the current connection."""
@@ -191,18 +196,18 @@ class Broker:
     ) -> Consumer:
         """A channel of its own on which the messages of `queue` arrive; close it with `aclose`.
 
-        At most `prefetch_count` are unsettled at a time. `plain` takes the slower one that knows nothing of
-        aiormq's insides, which a given connection always has. Raises `QueueMissingError`,
+        At most `prefetch_count` are unsettled at a time. `plain` takes the slower one that uses the
+        documented API alone, as do a given connection and a changed aiormq. Raises `QueueMissingError`,
         `AccessRefusedError`, or another `BrokerLostError`.
 
         A message that cannot be read is dead-lettered, and with `on_unreadable` left unsettled and told: it
         stays in its queue. The plain one never asks, since aiormq reads for it.
         """
         consumer: PlainConsumer | BatchConsumer
-        if plain or self._given:
+        if plain or self._given or self._fast is None:
             consumer = PlainConsumer(await self._plain_channel(confirms=False), queue, on_message)
         else:
-            consumer = BatchConsumer(await self._channel(), queue, on_message, on_unreadable)
+            consumer = self._fast.consumer(await self._channel(), queue, on_message, on_unreadable)
         try:
             await consumer.start(prefetch_count)
         except BaseException:
@@ -216,19 +221,19 @@ class Broker:
         Raises `TopologyConflictError` where something else has a name in it, and `TopologyMissingError` where
         something is missing that the user may not make.
         """
-        provisioning = Provisioning(self._channel)
+        provisioning = Provisioning(self._channel, self._close_channel)
         try:
             await provisioning.declare(topology)
         finally:
-            provisioning.close()
+            await provisioning.aclose()
 
     async def check(self, topology: Topology) -> None:
         """Raise a `TopologyMissingError` that names all that is missing, without the right to make it."""
-        provisioning = Provisioning(self._channel)
+        provisioning = Provisioning(self._channel, self._close_channel)
         try:
             await provisioning.check(topology)
         finally:
-            provisioning.close()
+            await provisioning.aclose()
 
     async def private_queue(self, name: str, exchange: str, binding_keys: Sequence[str], most: int) -> None:
         """Make a queue that gets a copy of what `exchange` routes, and ends with its consumer or connection.
@@ -236,11 +241,11 @@ class Broker:
         It holds the last `most` messages, and nobody else may consume it. Raises `ExchangeMissingError`,
         `AccessRefusedError`, or another `BrokerLostError`.
         """
-        provisioning = Provisioning(self._channel)
+        provisioning = Provisioning(self._channel, self._close_channel)
         try:
             await provisioning.private_queue(name, exchange, binding_keys, most)
         finally:
-            provisioning.close()
+            await provisioning.aclose()
 
     async def depth(self, queue: str) -> int:
         """How many messages of `queue` are waiting; a `QueueMissingError` where it does not exist."""
@@ -254,7 +259,7 @@ class Broker:
         except (AMQPError, RuntimeError, OSError) as error:
             raise lost_consumer(error, queue) from None
         finally:
-            aiormq_internals.abandon(channel)
+            await self._close_channel(channel)
         return declared.message_count or 0, declared.consumer_count or 0
 
     async def _reconnect(self) -> None:
@@ -277,7 +282,7 @@ class Broker:
 
     async def _open(self) -> OwnConnection:
         return await open_connection(
-            self._url, self._name, self._heartbeat_seconds, self._connect_timeout_seconds
+            self._url, self._name, self._heartbeat_seconds, self._connect_timeout_seconds, self._fast
         )
 
     def _given_if_open(self) -> AbstractConnection:
@@ -298,7 +303,8 @@ class Broker:
         transport = self._transport = connection.transport.connection
         self._connection = connection
         self._change(BrokerState(is_connected=True))
-        aiormq_internals.watch_blocked(transport, partial(self._on_blocked, transport))
+        if self._fast:
+            self._fast.watch_blocked(transport, partial(self._on_blocked, transport))
         transport.closing.add_done_callback(partial(self._on_closed, transport))
 
     def _on_blocked(self, transport: Transport, reason: str | None) -> None:
@@ -327,10 +333,19 @@ class Broker:
             raise self._not_connected()
         try:
             async with asyncio.timeout(_CALL_SECONDS):
-                # Its default of 10 frames would switch tasks once for every 10 confirms.
-                return await transport.channel(publisher_confirms=confirms, frame_buffer_size=0)
+                if self._fast:
+                    return await self._fast.channel(transport, confirms=confirms)
+                return await transport.channel(publisher_confirms=confirms)
         except (AMQPError, RuntimeError, OSError) as error:
             raise self._no_channel(error) from None
+
+    async def _close_channel(self, channel: AbstractChannel) -> None:
+        if self._fast:
+            self._fast.abandon(channel)
+            return
+        with suppress(AMQPError, RuntimeError, OSError):
+            async with asyncio.timeout(_CALL_SECONDS):
+                await channel.close()
 
     async def _plain_channel(self, *, confirms: bool) -> aio_pika.Channel:
         if self._transport is None or self._connection is None:

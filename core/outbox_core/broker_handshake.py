@@ -1,17 +1,16 @@
 """Opening one connection, with a failure told in one line."""
 
 import asyncio
-from typing import Any
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import aio_pika
-from aio_pika.abc import UnderlayConnection
 from aio_pika.exceptions import AMQPError
-from aiormq.abc import AbstractConnection
-from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from aiormq.exceptions import ProbableAuthenticationError
+from pamqp import commands
 from yarl import URL
 
-from outbox_core import aiormq_internals
 from outbox_core.broker_address import BrokerAddress
 from outbox_core.broker_errors import (
     AuthenticationError,
@@ -21,76 +20,32 @@ from outbox_core.broker_errors import (
     broker_words,
 )
 
+if TYPE_CHECKING:
+    from outbox_core.fast_path import FastPath
+
 
 class OwnConnection(aio_pika.Connection):
-    """An aio-pika connection that reads in bulk, and whose socket can be cut off."""
+    """An aio-pika connection that nobody else uses, and that can be closed without waiting for the broker."""
 
     def __init__(self, url: URL, name: str) -> None:
         super().__init__(url, client_properties={"connection_name": name})
-        self._socket = _Socket()
-        self.kwargs["transport_factory"] = self._socket
-
-    async def connect(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aio-pika's signature
-        """Open it, as aio-pika does with a connection of aiormq's own."""
-        self.transport = await _Underlay.connect(
-            self.url, self._on_connection_close, timeout=timeout, **self.kwargs
-        )
-        await self._on_connected()
 
     async def close_within(self, seconds: float) -> None:
-        """Say goodbye to the broker, and cut off one that does not answer.
-
-        One that has blocked us reads nothing: to wait until the rest of a batch is written would be for ever.
-        """
-        cut_off = asyncio.get_running_loop().call_later(seconds, self._socket.abort)
-        try:
-            await self.close()
-        finally:
-            cut_off.cancel()
-
-
-class _Underlay(UnderlayConnection):
-    """What aio-pika keeps of an aiormq connection, with the kind that reads in bulk."""
-
-    @classmethod
-    async def make_connection(
-        cls,
-        url: URL,
-        timeout: float | None = None,  # noqa: ASYNC109 - aio-pika's signature
-        **options: Any,
-    ) -> AbstractConnection:
-        connection = aiormq_internals.BulkConnection(url, **options)
-        async with asyncio.timeout(timeout):
-            await connection.connect()
-        await connection.ready()
-        return connection
-
-
-class _Socket(TransportFactory):
-    """Opens what aiormq would, and remembers it."""
-
-    def __init__(self) -> None:
-        self._writer: asyncio.StreamWriter | None = None
-
-    async def create(self, url: URL, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        factory = TLSTransportFactory() if url.scheme == "amqps" else TCPTransportFactory()
-        reader, self._writer = await factory.create(url, **options)
-        return reader, self._writer
-
-    def abort(self) -> None:
-        if self._writer:
-            self._writer.transport.abort()
+        """Say goodbye to the broker, and do not wait longer than this for its answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.close()
 
 
 async def open_connection(
-    url: str, name: str, heartbeat_seconds: int, timeout_seconds: float
+    url: str, name: str, heartbeat_seconds: int, timeout_seconds: float, fast: "FastPath | None"
 ) -> OwnConnection:
     """A connection that is open, or a `ConnectError`."""
     address = BrokerAddress.parse(url)
     parsed = URL(url)
     if "heartbeat" not in parsed.query:
         parsed = parsed.update_query(heartbeat=heartbeat_seconds)
-    connection = OwnConnection(parsed, name)
+    connection = fast.connection(parsed, name) if fast else OwnConnection(parsed, name)
     try:
         # Around it and not handed to it: it waits without a limit for a connection that is blocked at once.
         async with asyncio.timeout(timeout_seconds):
@@ -110,7 +65,7 @@ async def open_connection(
 def _explained(error: Exception, address: BrokerAddress) -> ConnectError:
     if isinstance(error, ProbableAuthenticationError):
         return AuthenticationError(f"{address}: the user or the password is wrong; correct the credentials")
-    refusal = aiormq_internals.refusal(error) or ""
+    refusal = _refusal(error) or ""
     if "not found" in refusal:
         return VhostMissingError(f"{address}: the vhost does not exist; create it or correct the URL")
     if "refused" in refusal:
@@ -118,3 +73,15 @@ def _explained(error: Exception, address: BrokerAddress) -> ConnectError:
     return UnreachableError(
         f"{address}: {refusal or broker_words(error)}; is it running, and can it be reached from here?"
     )
+
+
+def _refusal(error: BaseException) -> str | None:
+    """The words with which the broker closed the connection while it was being opened.
+
+    aiormq has them only in a local variable called `frame`.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        received = frame.f_locals.get("frame")
+        if isinstance(received, commands.Connection.Close):
+            return str(received.reply_text)
+    return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractExchange
 from aio_pika.exceptions import AMQPError, DeliveryError, PublishError
+from aiormq.abc import AbstractConnection
 from pamqp import commands
 
 from outbox_core.broker_errors import BrokerLostError, PublishTimeoutError, lost, timed_out
@@ -36,12 +37,17 @@ class PlainPublisher:
     aiormq gives an id to a message that has none.
     """
 
-    def __init__(self, channel: AbstractChannel, max_message_size: int | None = None) -> None:
+    def __init__(
+        self, channel: AbstractChannel, transport: AbstractConnection, max_message_size: int | None = None
+    ) -> None:
+        """`transport` is the connection of aiormq that the channel is on."""
         self._channel = channel
+        self._transport = transport
         self._max_message_size = max_message_size
         self._publishing = asyncio.Lock()
         self._is_lost = False
         self._lost_because: BaseException | None = None
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         channel.close_callbacks.add(self._on_closed)
 
     @property
@@ -52,7 +58,7 @@ class PlainPublisher:
     @property
     def transport(self) -> object:
         """See `Publisher.transport`."""
-        return self._channel
+        return self._transport
 
     async def publish(self, exchange: str, messages: Sequence[Message], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - the deadline is part of the outcome
         """See `Publisher.publish`."""
@@ -85,6 +91,9 @@ class PlainPublisher:
     async def _publish(self, exchange: str, messages: Sequence[Message]) -> list[Outcome]:
         if not self.is_usable:
             raise lost(self._lost_because, exchange)
+        await self._until_unblocked()
+        if not self.is_usable:
+            raise lost(self._lost_because, exchange)
         target = await self._channel.get_exchange(exchange, ensure=False)
         outcomes: list[Outcome] = []
         for run in _runs_of_different_ids(messages):
@@ -93,6 +102,14 @@ class PlainPublisher:
             )
             outcomes += [self._outcome(answer, exchange) for answer in answers]
         return outcomes
+
+    async def _until_unblocked(self) -> None:
+        """Wait for the end of an alarm: all that is written during one, repeated or not, arrives after it."""
+        ready = asyncio.ensure_future(self._transport.ready())
+        try:
+            await asyncio.wait([ready, self._closed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
 
     async def _publish_one(self, target: AbstractExchange, message: Message) -> Outcome:
         try:
@@ -115,6 +132,8 @@ class PlainPublisher:
 
     def _on_closed(self, _: object, cause: BaseException | None) -> None:
         self._is_lost, self._lost_because = True, self._lost_because or cause
+        if not self._closed.done():
+            self._closed.set_result(None)
 
 
 @dataclass(frozen=True, slots=True)

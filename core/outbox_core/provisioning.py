@@ -14,7 +14,6 @@ from aiormq.exceptions import (
 )
 
 from outbox.topology import Binding, Exchange, Queue, Topology
-from outbox_core import aiormq_internals
 from outbox_core.broker_errors import (
     BrokerLostError,
     TopologyConflictError,
@@ -31,14 +30,19 @@ _CALL_SECONDS = 10.0
 class Provisioning:
     """Calls that concern a topology, one after the other, until it is closed."""
 
-    def __init__(self, open_channel: Callable[[], Awaitable[AbstractChannel]]) -> None:
+    def __init__(
+        self,
+        open_channel: Callable[[], Awaitable[AbstractChannel]],
+        close_channel: Callable[[AbstractChannel], Awaitable[None]],
+    ) -> None:
         self._open_channel = open_channel
+        self._close_channel = close_channel
         self._channel: AbstractChannel | None = None
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Let go of the channel."""
         if self._channel is not None:
-            aiormq_internals.abandon(self._channel)
+            await self._close_channel(self._channel)
 
     async def declare(self, topology: Topology) -> None:
         """Make all that is not there; what the user may not make has to be there.

@@ -28,9 +28,11 @@ def message_of(row: Any, body: bytes, default_expiration: float | None) -> Messa
     if row["headers"] is not None:
         try:
             own = json.loads(row["headers"])
-        except (ValueError, RecursionError) as error:
-            # Valid for Postgres: a number of 5,000 digits, or lists nested that deep.
+        # Both are valid for Postgres: a number of 5,000 digits, and lists nested that deep.
+        except ValueError as error:
             return Unencodable(f"headers cannot be read: {error}")
+        except RecursionError:
+            return Unencodable("headers cannot be read: nested too deeply")
         if not isinstance(own, dict):
             return Unencodable(f"headers must be a JSON object, not {row['headers'][:40]}")
         # Of a message that was passed on with all its headers, the deadline is not this one's.

@@ -58,7 +58,8 @@ class RelayProcess:
             with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=10) as response:
                 return f"{response.status} {response.read().decode()}"
         except urllib.error.HTTPError as error:
-            return f"{error.code} {error.read().decode()}"
+            with error:
+                return f"{error.code} {error.read().decode()}"
         except OSError as error:
             return str(error)
 

@@ -151,7 +151,8 @@ async def test_a_parked_message_goes_out_when_a_person_lets_it(traffic: Traffic)
         ),
         (
             {"headers": """('{"n": ' || repeat('[', 3000) || repeat(']', 3000) || '}')::jsonb"""},
-            "headers cannot be read: maximum recursion depth exceeded",
+            # By json.loads, or from Python 3.14 on, whose limit is the size of the stack, by what encodes it.
+            "nested too deeply",
         ),
         ({"headers": """'{"n": 9223372036854775808}'"""}, "header 'n': the number is larger than 64 bits"),
         ({"headers": """jsonb_build_object(repeat('n', 300), 1)"""}, "the name is 300 bytes long"),

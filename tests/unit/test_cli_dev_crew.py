@@ -13,11 +13,12 @@ from outbox_cli.dev.crew import Crew, surroundings
 from outbox_cli.dev.happenings import Happening
 
 PATIENT = """
-import os, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: (print("finished", flush=True), sys.exit(0)))
+import os, signal
+# Blocked and awaited: a handler could run before `signal.pause()`, which would then wait for ever.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("began", os.getpid(), os.environ.get("COLOUR"), flush=True)
-while True:
-    signal.pause()
+signal.sigwait([signal.SIGTERM])
+print("finished", flush=True)
 """
 STUBBORN = """
 import signal, time

@@ -2,7 +2,8 @@
 
 aio-pika publishes one message a call, with a future, a task and a timer for each, and aiormq reads a frame
 with three awaits and hands it through two queues. To publish, consume and answer in batches we use aiormq's
-own connections and channels and rely on this, which `test_what_we_rely_on_in_aiormq` pins:
+own connections and channels and rely on this, which `test_what_we_rely_on_in_aiormq` pins. What can be seen
+of it without a connection is listed in `aiormq_requirements`, and checked before this package is imported:
 
 - An open connection looks up its (mangled) `__reader` and `__writer` on itself. The reader is called with a
   frame receiver that has read nothing beyond the handshake, and iterates over it for a frame's size, its
@@ -17,7 +18,6 @@ own connections and channels and rely on this, which `test_what_we_rely_on_in_ai
 - `connection_tune.frame_max` is what was agreed with the broker.
 - A connection looks up its (mangled) handlers of `connection.blocked` and `unblocked` on itself, and its
   (mangled) event is set while it is not blocked.
-- Where the broker refuses the vhost, its words are only in a local variable called `frame`.
 """
 
 from outbox_core.aiormq_internals.bulk_connection import LONGEST_TURN_SECONDS, BulkConnection, Sink
@@ -30,7 +30,7 @@ from outbox_core.aiormq_internals.channels import (
     write,
     write_at_once,
 )
-from outbox_core.aiormq_internals.connections import refusal, watch_blocked
+from outbox_core.aiormq_internals.connections import watch_blocked
 
 __all__ = [
     "LONGEST_TURN_SECONDS",
@@ -40,7 +40,6 @@ __all__ = [
     "attach",
     "close_within",
     "frame_max",
-    "refusal",
     "take_over_confirms",
     "watch_blocked",
     "write",

@@ -1,6 +1,5 @@
-"""Connections: whether the broker has blocked them, and why it did not open them."""
+"""Connections: whether the broker has blocked them."""
 
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -33,12 +32,3 @@ def watch_blocked(connection: AbstractConnection, changed: Callable[[str | None]
     setattr(own, _UNBLOCKED_HANDLER, unblocked)
     if not getattr(own, _UNBLOCKED_EVENT).is_set():
         changed("before we came")
-
-
-def refusal(error: BaseException) -> str | None:
-    """The words with which the broker closed the connection while it was being opened."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        received = frame.f_locals.get("frame")
-        if isinstance(received, commands.Connection.Close):
-            return str(received.reply_text)
-    return None
