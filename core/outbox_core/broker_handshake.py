@@ -1,6 +1,7 @@
 """Opening one connection, with a failure told in one line."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aio_pika
@@ -12,7 +13,7 @@ from aiormq.exceptions import ProbableAuthenticationError
 from yarl import URL
 
 from outbox_core import aiormq_internals
-from outbox_core.broker_address import BrokerAddress
+from outbox_core.broker_address import BrokerAddress, describe
 from outbox_core.broker_errors import (
     AuthenticationError,
     ConnectError,
@@ -82,11 +83,30 @@ class _Socket(TransportFactory):
             self._writer.transport.abort()
 
 
+class _NoAnswerError(Exception):
+    """A host cannot be reached, or is not a broker that is ready."""
+
+
 async def open_connection(
-    url: str, name: str, heartbeat_seconds: int, timeout_seconds: float
+    urls: Sequence[str], name: str, heartbeat_seconds: int, timeout_seconds: float
+) -> tuple[OwnConnection, BrokerAddress]:
+    """An open connection to the first of these hosts that accepts it, or a `ConnectError`.
+
+    The next host is tried if one cannot be reached, and not if one refuses the user or the vhost.
+    """
+    failures: dict[BrokerAddress, str] = {}
+    for url in urls:
+        address = BrokerAddress.parse(url)
+        try:
+            return await _open_one(url, address, name, heartbeat_seconds, timeout_seconds), address
+        except _NoAnswerError as error:
+            failures[address] = str(error)
+    raise UnreachableError(unreachable(failures))
+
+
+async def _open_one(
+    url: str, address: BrokerAddress, name: str, heartbeat_seconds: int, timeout_seconds: float
 ) -> OwnConnection:
-    """A connection that is open, or a `ConnectError`."""
-    address = BrokerAddress.parse(url)
     parsed = URL(url)
     if "heartbeat" not in parsed.query:
         parsed = parsed.update_query(heartbeat=heartbeat_seconds)
@@ -98,16 +118,14 @@ async def open_connection(
     except BaseException as error:
         await connection.close_within(0)
         if isinstance(error, TimeoutError):
-            raise UnreachableError(
-                f"{address}: no answer within {timeout_seconds:g} s; is it a broker?"
-            ) from None
+            raise _NoAnswerError(f"no answer within {timeout_seconds:g} s; is it a broker?") from None
         if isinstance(error, AMQPError | OSError | RuntimeError):
             raise _explained(error, address) from None
         raise
     return connection
 
 
-def _explained(error: Exception, address: BrokerAddress) -> ConnectError:
+def _explained(error: Exception, address: BrokerAddress) -> ConnectError | _NoAnswerError:
     if isinstance(error, ProbableAuthenticationError):
         return AuthenticationError(f"{address}: the user or the password is wrong; correct the credentials")
     refusal = aiormq_internals.refusal(error) or ""
@@ -115,6 +133,15 @@ def _explained(error: Exception, address: BrokerAddress) -> ConnectError:
         return VhostMissingError(f"{address}: the vhost does not exist; create it or correct the URL")
     if "refused" in refusal:
         return AuthenticationError(f"{address}: the user may not use this vhost; give it permissions there")
-    return UnreachableError(
-        f"{address}: {refusal or broker_words(error)}; is it running, and can it be reached from here?"
+    return _NoAnswerError(
+        f"{refusal or broker_words(error)}; is it running, and can it be reached from here?"
     )
+
+
+def unreachable(failures: Mapping[BrokerAddress, str]) -> str:
+    """Why no host of a broker accepts a connection, each with its own reason."""
+    if len(failures) == 1:
+        [(address, why)] = failures.items()
+        return f"{address}: {why}"
+    reasons = " ".join(f"{address.host_port}: {why}" for address, why in failures.items())
+    return f"{describe(list(failures))}: no host accepts a connection: {reasons}"
