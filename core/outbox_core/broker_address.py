@@ -9,6 +9,10 @@ from outbox_core.url_hosts import HostPort, split_hosts
 _PORTS = {"amqp": 5672, "amqps": 5671}
 
 
+class DuplicateHostError(ValueError):
+    """A URL lists a host twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
     """One host of a broker's URL, but for the password."""
@@ -69,5 +73,7 @@ def broker_urls(url: str) -> tuple[str, ...]:
     urls = split_hosts(url)
     places = {BrokerAddress.parse(each).host_port for each in urls}
     if len(places) < len(urls):
-        raise ValueError("the broker's URL lists a host twice, with the same port; remove one of the two")
+        raise DuplicateHostError(
+            "the broker's URL lists a host twice, with the same port; remove one of the two"
+        )
     return urls

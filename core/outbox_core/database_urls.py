@@ -1,11 +1,12 @@
 """What a Postgres URL, in any of its dialects, means to asyncpg."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from outbox_core.database_errors import DatabaseURLError
-from outbox_core.url_hosts import partition_hosts
+from outbox_core.url_hosts import is_ipv6, partition_hosts
 
 _SCHEMES = ("postgresql", "postgres")
 _DEFAULT_PORT = 5432
@@ -44,6 +45,7 @@ _IGNORED = (
 
 _CACHE_SIZES = ("statement_cache_size", "prepared_statement_cache_size")
 _SSL_WORDS = {"true": "require", "on": "require", "1": "require", "false": "disable", "off": "disable"}
+_BRACKETED = re.compile(r"\[(?P<name>[^\[\]]*)\](:(?P<port>.*))?", re.DOTALL)
 _TRUE = ("true", "on", "1", "yes")
 
 
@@ -150,13 +152,13 @@ def _hosts(address: str, hosts: str, ports: str) -> dict[str, Any]:
 def _host_and_port(spec: str) -> tuple[str, str]:
     if spec.startswith("/"):
         return spec, ""
-    if spec.startswith("["):
-        name, bracket, rest = spec[1:].partition("]")
-        if not bracket or (rest and not rest.startswith(":")):
+    if "[" in spec or "]" in spec:
+        found = _BRACKETED.fullmatch(spec)
+        if found is None or not is_ipv6(found["name"]):
             raise DatabaseURLError(
                 "the database URL has a host in brackets that cannot be read; write [::1]:5432"
             )
-        return name, rest.removeprefix(":")
+        return found["name"], found["port"] or ""
     name, _, port = spec.partition(":")
     return name, port
 

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,12 @@ def split_hosts(url: str) -> tuple[str, ...]:
 def bracketed(host: str) -> str:
     """A host as a URL has it: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+def is_ipv6(host: str) -> bool:
+    """Whether a host is an IPv6 address, without its brackets."""
+    try:
+        IPv6Address(host)
+    except AddressValueError:
+        return False
+    return True
