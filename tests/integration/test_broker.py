@@ -243,7 +243,7 @@ async def test_the_next_host_is_used_if_one_refuses_the_connection(rabbitmq_url:
 
 async def test_hosts_are_tried_in_random_order(rabbitmq_url: str) -> None:
     first, second = [await opened_door(rabbitmq_url) for _ in range(2)]
-    used = set()
+    used: set[int] = set()
     try:
         async with asyncio.timeout(DEADLINE):
             while len(used) < 2:
@@ -290,7 +290,7 @@ async def test_an_error_says_which_hosts_were_tried_and_why_each_failed(rabbitmq
 
 async def test_a_wrong_password_is_told_of_the_one_host_that_refused_it(rabbitmq_url: str) -> None:
     port = urlsplit(rabbitmq_url).port
-    url = several(changed(rabbitmq_url, **{"password": "wr0ng"}), 1, port)
+    url = several(changed(rabbitmq_url, password="wr0ng"), 1, port)  # noqa: S106 - made up
     with pytest.raises(AuthenticationError, match=f"^broker 127.0.0.1:{port}, .*password is wrong"):
         await Broker(url, name="test").connect_once()
 
