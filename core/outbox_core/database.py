@@ -124,7 +124,7 @@ class Database:
         """
         self._arguments = connect_arguments(url_of(source))
         self._hosts = hosts_of(self._arguments)
-        self._last_used = 0
+        self._first = 0
         if len(self._hosts) > 1:
             wanted = os.environ.get("PGTARGETSESSIONATTRS", "read-write")
             self._arguments.setdefault("target_session_attrs", wanted)
@@ -204,13 +204,13 @@ class Database:
         return connection
 
     async def _first_usable(self, arguments: dict[str, Any]) -> Any:
-        """A connection to the first host that can be used, beginning with the last one that could.
+        """A connection to the first host that can be used, beginning with one that could the last time.
 
         Not by asyncpg's own list: its timeout is for all hosts together, and its error tells of the last one.
         """
         failures: dict[str, Exception] = {}
         for wanted in _passes(arguments.get("target_session_attrs")):
-            for number in _beginning_with(self._last_used, len(self._hosts)):
+            for number in _beginning_with(self._first, len(self._hosts)):
                 host = self._hosts[number]
                 try:
                     connection = await asyncpg.connect(
@@ -220,8 +220,10 @@ class Database:
                     if len(self._hosts) == 1 or not is_lost(error):
                         raise translated(error, self._describe(_address(host))) from error
                     failures[_address(host)] = error
+                    if number == self._first:
+                        self._first = (number + 1) % len(self._hosts)
                 else:
-                    self._last_used = number
+                    self._first = number
                     return connection
         raise unreachable(failures, self.where) from next(iter(failures.values()))
 
