@@ -13,6 +13,7 @@ import pytest
 from outbox_cli.local import Services
 from tests.chaos.conftest import MakeWorkplace, Measure, workplaces
 from tests.chaos.standby import Pair, replicated, with_ports
+from tests.chaos.test_relay_connections import sessions
 from tests.chaos.waiting import eventually
 from tests.chaos.workplace import Workplace
 from tests.chaos.world import World
@@ -102,6 +103,36 @@ async def test_relay_and_worker_move_to_the_other_host_of_a_broker(
     measured("messages", len(place.world.ledger.committed))
     for door in doors:
         await door.shut()
+
+
+async def test_a_relay_leaves_a_session_whose_server_became_read_only(empty_private_world: World) -> None:
+    world = empty_private_world
+    await world.bind()
+    await world.consume()
+    relay = await world.start_relay(lanes=1)
+    application = world.application()
+    async with world.database() as database:
+        await application.transact(database)
+        await world.everything_arrives()
+        left = await sessions(database, "outbox-relay")
+        await database.execute("SET default_transaction_read_only = off")
+        await database.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+        try:
+            await database.execute("SELECT pg_reload_conf()")
+
+            async def is_refused() -> bool:
+                await application.transact(database)
+                return "read-only transaction" in relay.log
+
+            async def is_left() -> bool:
+                return not left & await sessions(database, "outbox-relay")
+
+            await eventually("the relay may not write", is_refused)
+            await eventually("the relay has left its session", is_left)
+        finally:
+            await database.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            await database.execute("SELECT pg_reload_conf()")
+    await world.close_the_books()
 
 
 async def more_sent(place: Workplace) -> float:
