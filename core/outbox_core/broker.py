@@ -20,7 +20,7 @@ from aiormq.abc import AbstractConnection as Transport
 from aiormq.exceptions import AMQPError
 
 from outbox.topology import Topology
-from outbox_core.broker_address import BrokerAddress
+from outbox_core.broker_address import BrokerAddress, broker_urls
 from outbox_core.broker_errors import (
     BrokerLostError,
     ConnectError,
@@ -81,12 +81,16 @@ class Broker:
         connect_timeout_seconds: float = 5.0,
         on_change: Callable[[BrokerState], None] | None = None,
     ) -> None:
-        """Describe the broker; `name` is what its list of connections shows us as."""
+        """Describe the broker; `name` is what its list of connections shows us as.
+
+        A URL may list several hosts: they are tried in random order.
+        """
         if (url is None) == (connection is None):
             raise TypeError("Broker: give either a URL or a connection")
-        self.address = BrokerAddress.parse(url if url is not None else str(getattr(connection, "url", "")))
+        self._urls = broker_urls(url if url is not None else str(getattr(connection, "url", "")))
+        self.address = BrokerAddress.parse(self._urls[0])
+        """The host of the connection; before there was one, the first that the URL lists."""
         self.state = BrokerState(is_connected=False)
-        self._url = url or ""
         self._given = connection
         self._name = name
         self._heartbeat_seconds = heartbeat_seconds
@@ -96,6 +100,7 @@ class Broker:
         self._own: OwnConnection | None = None
         self._connection: AbstractConnection | None = None
         self._transport: Transport | None = None
+        self._was_connected = False
         self._is_closed = False
         self._connecting = asyncio.Lock()
         self._lost = asyncio.Event()
@@ -281,9 +286,15 @@ class Broker:
         return self._own
 
     async def _open(self) -> OwnConnection:
-        return await open_connection(
-            self._url, self._name, self._heartbeat_seconds, self._connect_timeout_seconds, self._fast
+        urls = random.sample(self._urls, len(self._urls))
+        if self._was_connected:
+            # The host of the last connection is likely the one that is away.
+            urls.sort(key=lambda url: BrokerAddress.parse(url) == self.address)
+        connection, self.address = await open_connection(
+            urls, self._name, self._heartbeat_seconds, self._connect_timeout_seconds, self._fast
         )
+        self._was_connected = True
+        return connection
 
     def _given_if_open(self) -> AbstractConnection:
         given = self._given

@@ -22,8 +22,10 @@ from outbox_core.database_errors import (
     is_lost,
     tells_of_pooler,
     translated,
+    unreachable,
 )
-from outbox_core.database_urls import connect_arguments, url_of
+from outbox_core.database_urls import connect_arguments, hosts_of, url_of
+from outbox_core.url_hosts import bracketed
 
 __all__ = [
     "AccessDeniedError",
@@ -42,6 +44,9 @@ __all__ = [
 CONNECT_SECONDS = 10.0
 """How long connecting may take, unless the URL's `connect_timeout` says otherwise."""
 
+_CONNECT_SECONDS_EACH = 3.0
+"""The same for each of several hosts: one that vanished must not keep us from the next for long."""
+
 _log = logging.getLogger("outbox.database")
 
 _PASSING = (
@@ -51,6 +56,15 @@ _PASSING = (
     asyncpg.OperatorInterventionError,
 )
 """A statement that somebody cancelled, that met a deadlock, or for which there was no room: try again."""
+
+_CONNECTING = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    ValueError,
+)
+"""What asyncpg raises when it connects."""
 
 _KEEPALIVE_SECONDS = {"IDLE": 30, "INTVL": 10, "CNT": 3}
 """After which a peer that vanished is noticed: idle time, time between tries, and their count."""
@@ -98,6 +112,8 @@ class Database:
     ) -> None:
         """`source` is a URL or an SQLAlchemy engine.
 
+        Of several hosts, the first that accepts writes is used, unless `target_session_attrs` says otherwise.
+
         `pooled` is for a pooler in transaction mode (PgBouncer): no prepared statement outlives its
         transaction. Statements with arguments then have to run inside a transaction: asyncpg prepares and
         executes them in two steps, and outside of one the pooler may give each step another session. A
@@ -107,6 +123,12 @@ class Database:
         `session` has parameters for each session, except those of a pooler.
         """
         self._arguments = connect_arguments(url_of(source))
+        self._hosts = hosts_of(self._arguments)
+        self._first = 0
+        if len(self._hosts) > 1:
+            wanted = os.environ.get("PGTARGETSESSIONATTRS", "read-write")
+            self._arguments.setdefault("target_session_attrs", wanted)
+            self._arguments.setdefault("timeout", _CONNECT_SECONDS_EACH)
         self._session = {**_SESSION, **session}
         if statement_seconds is not None:
             self._arguments.setdefault("command_timeout", statement_seconds)
@@ -118,10 +140,13 @@ class Database:
     @property
     def where(self) -> str:
         """Host, port, database and user, for people: `Postgres db:5432/shop (user app)`."""
+        return self._describe(",".join(map(_address, self._hosts)))
+
+    def _describe(self, address: str) -> str:
         user = self._arguments.get("user") or os.environ.get("PGUSER")
         database = self._arguments.get("database") or os.environ.get("PGDATABASE") or user
         as_user = f" (user {user})" if user else ""
-        return f"Postgres {_address(self._arguments)}/{database or ''}{as_user}"
+        return f"Postgres {address}/{database or ''}{as_user}"
 
     def is_passing(self, error: BaseException) -> bool:
         """Whether a new connection is worth trying after this error.
@@ -146,9 +171,7 @@ class Database:
         """
         try:
             return await self._connect(name, prepared)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-            raise translated(error, self.where) from error
-        except (OSError, ValueError) as error:
+        except _CONNECTING as error:
             raise translated(error, self.where) from error
 
     async def _connect(self, name: str, prepared: bool) -> Any:
@@ -176,9 +199,33 @@ class Database:
         else:
             # By default a statement is prepared again every five minutes, also in the middle of a batch.
             arguments["max_cached_statement_lifetime"] = 0
-        connection = await asyncpg.connect(**arguments, connection_class=_Connection)
+        connection = await self._first_usable(arguments)
         _keep_alive(connection)
         return connection
+
+    async def _first_usable(self, arguments: dict[str, Any]) -> Any:
+        """A connection to the first host that can be used, beginning with one that could the last time.
+
+        Not by asyncpg's own list: its timeout is for all hosts together, and its error tells of the last one.
+        """
+        failures: dict[str, Exception] = {}
+        for wanted in _passes(arguments.get("target_session_attrs")):
+            for number in _beginning_with(self._first, len(self._hosts)):
+                host = self._hosts[number]
+                try:
+                    connection = await asyncpg.connect(
+                        **{**arguments, **host, "target_session_attrs": wanted}, connection_class=_Connection
+                    )
+                except _CONNECTING as error:
+                    if len(self._hosts) == 1 or not is_lost(error):
+                        raise translated(error, self._describe(_address(host))) from error
+                    failures[_address(host)] = error
+                    if number == self._first:
+                        self._first = (number + 1) % len(self._hosts)
+                else:
+                    self._first = number
+                    return connection
+        raise unreachable(failures, self.where) from next(iter(failures.values()))
 
 
 async def _is_direct(connection: Any, session: Mapping[str, str]) -> bool:
@@ -203,12 +250,16 @@ def _keep_alive(connection: Any) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, number, _UNACKNOWLEDGED_MS)
 
 
-def _address(arguments: dict[str, Any]) -> str:
-    hosts = arguments.get("host") or os.environ.get("PGHOST") or "localhost"
-    ports = arguments.get("port") or os.environ.get("PGPORT") or 5432
-    names = hosts if isinstance(hosts, list) else [hosts]
-    numbers = ports if isinstance(ports, list) else [ports] * len(names)
-    return ",".join(
-        name if name.startswith("/") else f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
-        for name, port in zip(names, numbers, strict=False)
-    )
+def _passes(wanted: str | None) -> tuple[str | None, ...]:
+    """What is asked of each host, in one round through all of them after the other."""
+    return ("standby", "any") if wanted == "prefer-standby" else (wanted,)
+
+
+def _beginning_with(number: int, count: int) -> list[int]:
+    return [number, *(other for other in range(count) if other != number)]
+
+
+def _address(host: Mapping[str, Any]) -> str:
+    name = host.get("host") or os.environ.get("PGHOST") or "localhost"
+    port = host.get("port") or os.environ.get("PGPORT") or 5432
+    return str(name) if name.startswith("/") else f"{bracketed(name)}:{port}"

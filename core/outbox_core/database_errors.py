@@ -2,6 +2,7 @@
 
 import re
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import asyncpg
@@ -75,12 +76,28 @@ def is_lost(error: BaseException) -> bool:
 
 def translated(error: Exception, where: str) -> DatabaseError:
     """Why connecting failed, and what to do about it. `where` names host, database and user."""
-    lines = str(error).splitlines()
-    cause = lines[0].rstrip(".") if lines else "no answer in time"
+    cause = cause_of(error)
     for diagnosis in _DIAGNOSES:
         if isinstance(error, diagnosis.symptom):
             return diagnosis.kind(f"{where}: {cause}; {diagnosis.cure}")
     return DatabaseError(f"{where}: {cause}; check the parameters of the URL")
+
+
+def unreachable(failures: Mapping[str, Exception], where: str) -> UnreachableError:
+    """That no host of several can be used, each with its own reason; `failures` is by host."""
+    reasons = ", ".join(f"{host}: {cause_of(error)}" for host, error in failures.items())
+    return UnreachableError(
+        f"{where}: no host can be used ({reasons}); check that one of them runs and can be reached, and that "
+        "it is what target_session_attrs asks for, read-write unless the URL says otherwise"
+    )
+
+
+def cause_of(error: Exception) -> str:
+    """What an error of connecting says, in one line."""
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "it is not what target_session_attrs asks for"
+    lines = str(error).splitlines()
+    return lines[0].rstrip(".") if lines else "no answer in time"
 
 
 @dataclass(frozen=True)
@@ -114,6 +131,11 @@ _DIAGNOSES = (
         "raise max_connections or the user's limit, or close other connections",
     ),
     _Diagnosis(asyncpg.CannotConnectNowError, UnreachableError, "wait until the server has started"),
+    _Diagnosis(
+        asyncpg.TargetServerAttributeNotMatched,
+        UnreachableError,
+        "wait until a server is promoted, or correct target_session_attrs in the URL",
+    ),
     _Diagnosis(ssl.SSLError, TLSError, "check sslmode and sslrootcert in the URL"),
     _Diagnosis(
         FileNotFoundError,

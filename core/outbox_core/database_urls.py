@@ -1,9 +1,12 @@
 """What a Postgres URL, in any of its dialects, means to asyncpg."""
 
+import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from outbox_core.database_errors import DatabaseURLError
+from outbox_core.url_hosts import is_ipv6, partition_hosts
 
 _SCHEMES = ("postgresql", "postgres")
 _DEFAULT_PORT = 5432
@@ -42,6 +45,7 @@ _IGNORED = (
 
 _CACHE_SIZES = ("statement_cache_size", "prepared_statement_cache_size")
 _SSL_WORDS = {"true": "require", "on": "require", "1": "require", "false": "disable", "off": "disable"}
+_BRACKETED = re.compile(r"\[(?P<name>[^\[\]]*)\](:(?P<port>.*))?", re.DOTALL)
 _TRUE = ("true", "on", "1", "yes")
 
 
@@ -52,10 +56,11 @@ def connect_arguments(url: str) -> dict[str, Any]:
     them: `postgresql+asyncpg://`, `+psycopg`, `+psycopg2`. A parameter that nobody knows is a setting of the
     server.
     """
-    parts = _split(url)
+    before, address, after = partition_hosts(url)
+    # `urlsplit` knows one host only.
+    parts = _split(f"{before}{after}")
     query = _query(parts.query)
-    credentials, _, address = parts.netloc.rpartition("@")
-    user, _, password = credentials.partition(":")
+    user, _, password = parts.netloc.removesuffix("@").partition(":")
     named = {name: query.pop(name, "") for name in ("user", "password", "dbname", "database")}
     arguments = {
         **_hosts(unquote(address), query.pop("host", ""), query.pop("port", "")),
@@ -65,6 +70,19 @@ def connect_arguments(url: str) -> dict[str, Any]:
         **_options(query),
     }
     return {name: value for name, value in arguments.items() if value not in (None, "", {})}
+
+
+def hosts_of(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The arguments `host` and `port` of `asyncpg.connect` for each host; without any, none."""
+    hosts, ports = arguments.get("host"), arguments.get("port")
+    if hosts is None:
+        return [{}]
+    names = hosts if isinstance(hosts, list) else [hosts]
+    numbers = ports if isinstance(ports, list) else [ports] * len(names)
+    return [
+        {"host": name} if number is None else {"host": name, "port": number}
+        for name, number in zip(names, numbers, strict=True)
+    ]
 
 
 def url_of(source: object) -> str:
@@ -112,10 +130,17 @@ def _hosts(address: str, hosts: str, ports: str) -> dict[str, Any]:
     """Host and port, or lists of them, from the URL's authority or from its parameters."""
     found = [_host_and_port(spec) for spec in (address or hosts).split(",")]
     names = [name for name, _ in found if name]
+    if 0 < len(names) < len(found):
+        raise DatabaseURLError("the database URL lists an empty host; write host1,host2")
     texts = [port for _, port in found]
     if ports:
         given = ports.split(",")
         texts = given * len(found) if len(given) == 1 else given
+    if len(texts) != len(found):
+        raise DatabaseURLError(
+            f"the database URL lists {len(found)} hosts and {len(texts)} ports; "
+            "write one port, or one for each host"
+        )
     # Without any, it is left to PGPORT.
     numbers = [_port(text) if text else _DEFAULT_PORT for text in texts] if any(texts) else []
     return {
@@ -127,9 +152,13 @@ def _hosts(address: str, hosts: str, ports: str) -> dict[str, Any]:
 def _host_and_port(spec: str) -> tuple[str, str]:
     if spec.startswith("/"):
         return spec, ""
-    if spec.startswith("["):
-        name, _, rest = spec[1:].partition("]")
-        return name, rest.removeprefix(":")
+    if "[" in spec or "]" in spec:
+        found = _BRACKETED.fullmatch(spec)
+        if found is None or not is_ipv6(found["name"]):
+            raise DatabaseURLError(
+                "the database URL has a host in brackets that cannot be read; write [::1]:5432"
+            )
+        return found["name"], found["port"] or ""
     name, _, port = spec.partition(":")
     return name, port
 

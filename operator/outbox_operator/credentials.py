@@ -4,12 +4,13 @@ Pure. A message names Secrets and keys, and never what is in them.
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote, unquote, urlsplit
 
-from outbox_core.broker_address import BrokerAddress
+from outbox_core.broker_address import BrokerAddress, DuplicateHostError, broker_urls
 from outbox_core.database import DatabaseURLError, connect_arguments
+from outbox_core.url_hosts import HostPort, split_hosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
@@ -77,24 +78,29 @@ def database_url(database: Database, secret: Mapping[str, bytes] | None, *, name
 def _broker_by_uri(values: SecretValues) -> BrokerAccess:
     uri = values.text("uri")
     try:
-        address = BrokerAddress.parse(uri)
+        urls = broker_urls(uri)
+    except DuplicateHostError:
+        raise values.invalid("uri", "lists a host twice; remove one of the two") from None
     except ValueError:
         raise values.invalid("uri", f"is no URL of a broker; write {_BROKER_URI}, and {_ENCODE}") from None
-    if not is_host(address.host):
+    addresses = [BrokerAddress.parse(url) for url in urls]
+    if not all(is_host(address.host) for address in addresses):
         raise values.invalid("uri", f"names no valid host; write {_BROKER_URI}")
     _check_encoding(uri, values)
-    parts = urlsplit(uri)
+    parts = urlsplit(urls[0])
     if parts.username and not parts.password:
         raise values.invalid("uri", f"has a user and no password; write {_BROKER_URI}")
+    first, *others = addresses
     tls = parts.scheme == "amqps"
     return BrokerAccess(
-        host=address.host,
-        port=address.port,
+        host=first.host,
+        port=first.port,
         tls=tls,
-        vhost=address.vhost,
-        username=address.user,
+        vhost=first.vhost,
+        username=first.user,
         password=unquote(parts.password or "guest"),
-        management_url=_management_url(address.host, tls),
+        management_url=default_management_url([address.host for address in addresses], tls=tls),
+        other_hosts=tuple(address.host_port for address in others),
     )
 
 
@@ -104,21 +110,25 @@ def _broker_by_keys(values: SecretValues, broker: Broker) -> BrokerAccess:
     port = values.port(_AMQPS_PORT if wants_tls else _AMQP_PORT)
     # What these two ports speak is known. At any other, whoever gives certificates to check wants TLS.
     tls = port == _AMQPS_PORT or (wants_tls and port != _AMQP_PORT)
-    host = values.host()
+    first, *others = values.hosts()
     return BrokerAccess(
-        host=host,
+        host=first,
         port=port,
         tls=tls,
         vhost=values.text("vhost") or "/",
         username=username,
         password=password,
-        management_url=_management_url(host, tls),
+        management_url=default_management_url([first, *others], tls=tls),
+        other_hosts=tuple(HostPort(host, port) for host in others),
     )
 
 
-def _management_url(host: str, tls: bool) -> str:
-    """Where the management API is by default."""
-    return f"https://{_bracketed(host)}:{_HTTPS_PORT}" if tls else f"http://{_bracketed(host)}:{_HTTP_PORT}"
+def default_management_url(hosts: Sequence[str], *, tls: bool) -> str:
+    """Where the management API is by default: at every host, in an order that does not depend on theirs."""
+    scheme, port = ("https", _HTTPS_PORT) if tls else ("http", _HTTP_PORT)
+    # It is the broker's identity: the same hosts in another order are the same broker.
+    places = sorted({str(HostPort(host, port)) for host in hosts})
+    return f"{scheme}://{','.join(places)}"
 
 
 def _database_by_uri(values: SecretValues) -> str:
@@ -141,12 +151,14 @@ def _database_by_keys(values: SecretValues) -> str:
         "host", ("username", "user"), "password", ("database", "dbname"), instead_of=_DATABASE_URI
     )
     user, password, name = (quote(text, safe="") for text in texts)
-    return f"postgresql://{user}:{password}@{_bracketed(values.host())}:{values.port(_POSTGRES_PORT)}/{name}"
+    port = values.port(_POSTGRES_PORT)
+    hosts = ",".join(str(HostPort(host, port)) for host in values.hosts())
+    return f"postgresql://{user}:{password}@{hosts}/{name}"
 
 
 def _check_encoding(uri: str, values: SecretValues) -> None:
     """Refuse a URL that ends inside its password: the rest of that would be taken for a name, and shown."""
-    parts = urlsplit(uri)
+    parts = urlsplit(split_hosts(uri)[0])
     if parts.fragment or "@" in parts.path or ("@" in parts.query and "@" not in parts.netloc):
         raise values.invalid("uri", f"has a user or password that is cut; {_ENCODE}")
 
@@ -171,12 +183,11 @@ def _certificates(ref: SecretKeyRef | None, data: Mapping[str, bytes] | None, na
 
 def _is_url(url: str) -> bool:
     try:
-        parts = urlsplit(url)
+        every = [urlsplit(each) for each in split_hosts(url)]
         # Reading the port raises a ValueError if it is none.
-        return parts.scheme in ("http", "https") and is_host(parts.hostname or "") and parts.port != 0
+        return all(
+            parts.scheme in ("http", "https") and is_host(parts.hostname or "") and parts.port != 0
+            for parts in every
+        )
     except ValueError:
         return False
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -5,8 +5,8 @@ Pure. A message names Secrets and keys, and never what is in them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import AddressValueError, IPv6Address
 
+from outbox_core.url_hosts import is_ipv6
 from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 
@@ -75,12 +75,18 @@ class SecretValues:
             )
         return found
 
-    def host(self) -> str:
-        """The key `host`; an IPv6 address is without its brackets."""
-        host = self.text("host").removeprefix("[").removesuffix("]")
-        if not is_host(host):
-            raise self.invalid("host", "must be one host's name or address, without scheme, port and path")
-        return host
+    def hosts(self) -> list[str]:
+        """The key `host`, which may list several; an IPv6 address is without its brackets."""
+        hosts = [host.removeprefix("[").removesuffix("]") for host in self.text("host").split(",")]
+        if not all(map(is_host, hosts)):
+            raise self.invalid(
+                "host",
+                "must be a host's name or address, or several with commas between them, "
+                "without scheme, port and path",
+            )
+        if len({host.lower() for host in hosts}) < len(hosts):
+            raise self.invalid("host", "lists a host twice; remove one of the two")
+        return hosts
 
     def port(self, default: int) -> int:
         """The key `port`."""
@@ -98,16 +104,8 @@ class SecretValues:
 def is_host(text: str) -> bool:
     """Whether a text is one host's name or address, without the brackets of an IPv6 address."""
     if ":" in text:
-        return _is_ipv6(text)
+        return is_ipv6(text)
     try:
         return bool(text.encode("idna")) and not _NOT_IN_A_HOST.intersection(text)
     except UnicodeError:
         return False
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        IPv6Address(host)
-    except AddressValueError:
-        return False
-    return True

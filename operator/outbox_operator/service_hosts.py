@@ -1,6 +1,6 @@
 """The hosts that a Secret names, as the operator reaches them from a namespace of its own. Pure."""
 
-from urllib.parse import urlsplit, urlunsplit
+from outbox_core.url_hosts import partition_hosts
 
 
 def seen_from_elsewhere(url: str, namespace: str) -> str:
@@ -9,12 +9,8 @@ def seen_from_elsewhere(url: str, namespace: str) -> str:
     That is what such a name means to the pods there; to the operator it would be a Service of its own
     namespace. What is no Service has a name with dots in it, or one that ends with one.
     """
-    parts = urlsplit(url)
-    if not parts.netloc:
-        return url
-    login, at, address = parts.netloc.rpartition("@")
-    hosts = ",".join(_qualified(host, namespace) for host in address.split(","))
-    return urlunsplit(parts._replace(netloc=f"{login}{at}{hosts}"))
+    before, hosts, after = partition_hosts(url)
+    return f"{before}{','.join(_qualified(host, namespace) for host in hosts.split(','))}{after}"
 
 
 def _qualified(address: str, namespace: str) -> str:

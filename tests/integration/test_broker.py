@@ -30,6 +30,7 @@ from outbox_core.broker_errors import (
 )
 from outbox_core.publisher import CONFIRMED, Message
 from tests.integration.administrator import connection_names, management, rabbitmqctl, user_without_rights
+from tests.integration.test_worker_inbox import Door
 
 DEADLINE = 60.0
 EXCHANGE = "outbox"
@@ -221,6 +222,84 @@ async def test_closing_while_connecting_leaves_no_connection(rabbitmq_url: str) 
 def test_a_broker_needs_a_url_or_a_connection_and_not_both() -> None:
     with pytest.raises(TypeError, match="either a URL or a connection"):
         Broker(name="test")
+
+
+# --- Several hosts ------------------------------------------------------------------------------------------
+
+
+def several(url: str, *ports: int | str | None) -> str:
+    """The URL with this machine at each of the ports."""
+    split = urlsplit(url)
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return urlunsplit(split._replace(netloc=f"{split.username}:{split.password}@{hosts}"))
+
+
+async def test_the_next_host_is_used_if_one_refuses_the_connection(rabbitmq_url: str) -> None:
+    port = urlsplit(rabbitmq_url).port
+    for _ in range(5):
+        async with Broker(several(rabbitmq_url, 1, port, 2), name="test") as broker:
+            assert broker.address.port == port
+
+
+async def test_hosts_are_tried_in_random_order(rabbitmq_url: str) -> None:
+    first, second = [await opened_door(rabbitmq_url) for _ in range(2)]
+    used: set[int] = set()
+    try:
+        async with asyncio.timeout(DEADLINE):
+            while len(used) < 2:
+                url = several(rabbitmq_url, first.own_port, second.own_port)
+                async with Broker(url, name="test") as broker:
+                    used.add(broker.address.port)
+    finally:
+        await first.shut()
+        await second.shut()
+
+
+async def test_another_host_is_used_if_that_of_the_connection_goes_away(rabbitmq_url: str) -> None:
+    await queue_on(rabbitmq_url)
+    doors = {door.own_port: door for door in [await opened_door(rabbitmq_url) for _ in range(2)]}
+    states: list[BrokerState] = []
+    broker = Broker(several(rabbitmq_url, *doors), name="test", on_change=states.append)
+    async with running(broker):
+        lost = broker.address.port
+        await doors.pop(lost).shut()
+        [other] = doors
+        await until(lambda: broker.is_connected and broker.address.port == other, "the other host is used")
+        assert f"broker 127.0.0.1:{lost}, " in str(states[1].problem)
+        publisher = await broker.publisher()
+        assert await publisher.publish(EXCHANGE, [message()], DEADLINE) == [CONFIRMED]
+    await doors[other].shut()
+
+
+async def test_an_error_says_which_hosts_were_tried_and_why_each_failed(rabbitmq_url: str) -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
+        silent = server.sockets[0].getsockname()[1]
+        broker = Broker(several(rabbitmq_url, 1, silent), name="test", connect_timeout_seconds=0.2)
+        with pytest.raises(UnreachableError, match="no host accepts a connection: ") as caught:
+            await broker.connect_once()
+
+    text = str(caught.value)
+    assert f"127.0.0.1:{silent}: no answer within 0.2 s; is it a broker?" in text
+    assert "127.0.0.1:1: Connect call failed" in text
+    assert str(urlsplit(rabbitmq_url).password) not in text
+
+
+async def test_a_wrong_password_is_told_of_the_one_host_that_refused_it(rabbitmq_url: str) -> None:
+    port = urlsplit(rabbitmq_url).port
+    url = several(changed(rabbitmq_url, password="wr0ng"), 1, port)  # noqa: S106 - made up
+    with pytest.raises(AuthenticationError, match=f"^broker 127.0.0.1:{port}, .*password is wrong"):
+        await Broker(url, name="test").connect_once()
+
+
+async def opened_door(url: str) -> Door:
+    parts = urlsplit(url)
+    door = Door(parts.hostname or "", parts.port or 5672)
+    await door.open()
+    return door
 
 
 # --- Exchanges ----------------------------------------------------------------------------------------------

@@ -182,3 +182,72 @@ async def test_a_session_that_the_server_ends_is_lost(postgres_url: str) -> None
         await doomed.fetchval("SELECT 1")
     assert is_lost(caught.value)
     await other.close()
+
+
+# --- Several hosts ------------------------------------------------------------------------------------------
+
+
+def several(url: str, *hosts: str, query: str = "", password: str | None = None) -> str:
+    split = urlsplit(url)
+    netloc = f"{split.username}:{password or split.password}@{','.join(hosts)}"
+    return changed(url, netloc=netloc, query=query)
+
+
+async def test_the_next_host_is_used_if_one_cannot_be_reached(postgres_url: str) -> None:
+    port = urlsplit(postgres_url).port
+    database = Database(several(postgres_url, "127.0.0.1:1", f"127.0.0.1:{port}"))
+    connection = await database.connect()
+    assert await connection.fetchval("SELECT 1") == 1
+    await connection.close()
+
+
+async def test_the_next_host_is_used_if_one_does_not_answer(postgres_url: str) -> None:
+    asked = 0
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
+        silent, port = server.sockets[0].getsockname()[1], urlsplit(postgres_url).port
+        hosts = f"127.0.0.1:{silent}", f"127.0.0.1:{port}"
+        database = Database(several(postgres_url, *hosts, query="connect_timeout=0.2&sslmode=disable"))
+        for _ in range(3):
+            await (await database.connect()).close()
+    # The host that could be used is the first one to be tried the next time.
+    assert asked == 1
+
+
+async def test_an_error_says_which_hosts_were_tried_and_why_each_failed(postgres_url: str) -> None:
+    port = urlsplit(postgres_url).port
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+    error = await failure(several(postgres_url, "127.0.0.1:1", f"127.0.0.1:{port}"))
+    assert isinstance(error, UnreachableError)
+    assert is_lost(error)
+    assert "(127.0.0.1:1: " in str(error)
+    assert f", 127.0.0.1:{port}: it is not what target_session_attrs asks for); " in str(error)
+    assert str(urlsplit(postgres_url).password) not in str(error)
+
+
+async def test_a_read_only_server_is_used_if_the_url_allows_it(postgres_url: str) -> None:
+    port = urlsplit(postgres_url).port
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+    for wanted in ("any", "read-only", "prefer-standby"):
+        query = f"target_session_attrs={wanted}"
+        url = several(postgres_url, "127.0.0.1:1", f"127.0.0.1:{port}", query=query)
+        await (await Database(url).connect()).close()
+
+
+async def test_a_wrong_password_names_the_one_host_that_refused_it(postgres_url: str) -> None:
+    port = urlsplit(postgres_url).port
+    url = several(postgres_url, "127.0.0.1:1", f"127.0.0.1:{port}", password="s3cret")  # noqa: S106 - made up
+    error = await failure(url)
+    assert isinstance(error, AuthenticationError)
+    assert str(error).startswith(f"Postgres 127.0.0.1:{port}/")
+    assert "s3cret" not in str(error)

@@ -448,6 +448,27 @@ async def test_connections_that_were_lost_while_idle_are_replaced(
     assert await noted(database) == [(QUEUE, "a"), (QUEUE, "b")]
 
 
+@pytest.mark.parametrize("use", ["begin", "note", "purge"])
+async def test_a_session_on_a_server_that_became_read_only_is_replaced(door: Door, use: str) -> None:
+    async def used() -> None:
+        match use:
+            case "begin":
+                async with door.begin("b"):
+                    pass
+            case "note":
+                await door.transactions.note_handled(QUEUE, "b")
+            case _:
+                await door.transactions.purge(0, 10)
+
+    async with door.begin("a") as entry:
+        # What a demoted primary does to the sessions that are open.
+        await execute(entry, "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+    # The sessions of a URL have connections of their own.
+    with contextlib.suppress(DatabaseAwayError):
+        await used()
+    await used()
+
+
 async def test_a_listener_that_swallows_a_failed_statement_does_not_pass_for_done(
     door: Door, database: asyncpg.Connection
 ) -> None:

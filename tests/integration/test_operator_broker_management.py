@@ -430,6 +430,26 @@ async def test_a_port_that_nobody_listens_to_is_unreachable(access: BrokerAccess
     assert counter.calls == [("GET", "unreachable")]
 
 
+async def test_the_next_management_api_is_called_if_one_is_unreachable(access: BrokerAccess) -> None:
+    there = access.management_url.removeprefix("http://")
+    counter = Counter()
+    several = replace(access, management_url=f"http://127.0.0.1:1,{there},127.0.0.1:2")
+    async with Management(several, on_call=counter) as broker:
+        await broker.snapshot()
+        failed = counter.calls.count(("GET", "unreachable"))
+        await broker.snapshot()
+    assert counter.calls[0] == ("GET", "unreachable")
+    # Calls at the same time meet the first host together, and no call after them does.
+    assert counter.calls.count(("GET", "unreachable")) == failed
+
+
+async def test_an_error_names_each_management_api_that_was_tried(access: BrokerAccess) -> None:
+    several = replace(access, management_url="http://127.0.0.1:1,rabbitmq.invalid:15672")
+    problem = await problem_of(several)
+    assert "http://127.0.0.1:1 cannot be reached: " in problem.message
+    assert "http://rabbitmq.invalid:15672 cannot be reached: " in problem.message
+
+
 async def test_a_host_that_does_not_exist_is_unreachable(access: BrokerAccess) -> None:
     problem = await problem_of(replace(access, management_url="http://rabbitmq.invalid:15672"))
     assert problem.reason == "Unreachable"

@@ -144,7 +144,8 @@ async def test_pods_may_not_enter_the_old_vhost_after_they_have_rolled_over(
     assert users_of(site, relay) == {relays}
 
 
-async def test_another_address_of_the_same_broker_is_no_move(site: Site) -> None:
+@pytest.mark.parametrize("change", ["replaced", "added"])
+async def test_another_address_of_the_same_broker_is_no_move(site: Site, change: str) -> None:
     relay, listener = site.relay(replicas=1), site.listener(**WORKER)
     async with broker_bridge(site) as bridge, site.operating() as operator:
         await start(site, relay, listener)
@@ -153,10 +154,12 @@ async def test_another_address_of_the_same_broker_is_no_move(site: Site) -> None
             await those.until_made()
             those.roll_out()
         [relays], [listeners] = users_of(site, relay), users_of(site, listener)
-        site.edit(relay, broker={"managementUrl": bridge.url})
+        there = bridge.url.removeprefix("http://")
+        url = bridge.url if change == "replaced" else f"{site.management_url},{there}"
+        site.edit(relay, broker={"managementUrl": url})
         for each in (relay, listener):
             await site.until(
-                lambda: site.status(each)["virtualHost"] == place(site, bridge.url),  # noqa: B023 - called here
+                lambda: site.status(each)["virtualHost"] == place(site, url),  # noqa: B023 - called here
                 "the new address in the status",
             )
         await several_looks(site, operator)

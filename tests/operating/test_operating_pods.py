@@ -11,6 +11,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from outbox_cli.local.ports import free_ports
+from outbox_core.url_hosts import partition_hosts
 from outbox_operator.children import deployment
 from outbox_operator.children.pod_template import TEMPLATE_VERSION, pod_template
 from outbox_operator.children.workload import Workload
@@ -52,6 +54,32 @@ def names(site: Site, collection: str) -> set[str]:
 
 
 # What there is.
+
+
+async def test_pods_get_every_host_that_the_secrets_list(site: Site) -> None:
+    away = f"127.0.0.1:{free_ports(1)[0]}"
+    broker, database = (_with_host(url, away) for url in (site.rabbitmq_url, site.postgres_url))
+    site.make_secret("shop-rabbitmq", uri=broker)
+    site.make_secret("shop-db", uri=database)
+    relay = site.relay(replicas=2)
+    management_url = relay["spec"]["broker"]["managementUrl"].replace("://", f"://{away},")
+    relay["spec"]["broker"]["managementUrl"] = management_url
+    site.api.create(relay)
+    async with site.operating() as operator:
+        pods = Pods(site, relay)
+        await pods.until_made()
+        pods.roll_out()
+        await site.until_condition(relay)
+        await another_look(site, operator, relay)
+        assert [*pods.secrets()] == [pods.secret_name]
+    assert pods.secret()["database-uri"] == database
+    assert broker.rpartition("@")[2] == pods.broker_uri.rpartition("@")[2]
+
+
+def _with_host(url: str, host: str) -> str:
+    """The URL with another host before its own."""
+    before, hosts, after = partition_hosts(url)
+    return f"{before}{host},{hosts}{after}"
 
 
 async def test_a_relay_with_replicas_gets_a_deployment_with_a_secret_and_a_budget(site: Site) -> None:

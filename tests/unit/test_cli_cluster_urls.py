@@ -28,6 +28,7 @@ ACCESS = BrokerAccess(
         ("amqp://localhost:5673/", "amqp://shop:x@rabbitmq/v", "amqp://shop:x@localhost:5673/v"),
         ("amqp://localhost/other", "amqp://shop:x@rabbitmq/v", "amqp://shop:x@localhost/other"),
         ("amqp://me:y@localhost", "amqp://shop:x@rabbitmq/v", "amqp://me:y@localhost"),
+        ("amqp://[::1]:1,b", "amqp://shop:x@a,[::2]:2/v", "amqp://shop:x@[::1]:1,b/v"),
         (
             "postgresql://localhost:5433",
             "postgresql://app:x@db,standby/shop?sslmode=require",

@@ -117,3 +117,8 @@ def test_a_url_is_a_secret_with_all_the_keys_that_people_use() -> None:
         "dbname": "orders",
         "vhost": "orders",
     }
+
+
+def test_a_url_with_several_hosts_is_a_secret_with_all_of_them() -> None:
+    found = texts_of_url("amqp://shop:x@a:5672,[::1]:5672/v")
+    assert (found["host"], found["port"], found["username"]) == ("a,::1", "5672", "shop")

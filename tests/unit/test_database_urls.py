@@ -55,6 +55,11 @@ ALL = {"host": "db", "port": 5433, "user": "app", "password": "pw", "database": 
         ("postgresql://a:1,b:2/shop", {"host": ["a", "b"], "port": [1, 2], "database": "shop"}),
         ("postgresql://a,b:2/shop", {"host": ["a", "b"], "port": [5432, 2], "database": "shop"}),
         ("postgresql://a,b/shop", {"host": ["a", "b"], "database": "shop"}),
+        ("postgresql://[::1]:1,[::2]/shop", {"host": ["::1", "::2"], "port": [1, 5432], "database": "shop"}),
+        (
+            "postgresql://u%2C:p%40,w@a,b/shop",
+            {"host": ["a", "b"], "user": "u,", "password": "p@,w", "database": "shop"},
+        ),
         (
             "postgresql+asyncpg:///shop?host=a:1&host=b:2",
             {"host": ["a", "b"], "port": [1, 2], "database": "shop"},
@@ -121,6 +126,11 @@ def test_a_url_becomes_the_arguments_of_asyncpg(url: str, arguments: dict[str, A
         ("postgresql://app:s3cret#x@db/shop", "contains a #"),
         ("postgresql://app:s3cret@db:five/shop", "port in the database URL is no number"),
         ("postgresql://app:s3cret@db?connect_timeout=soon", "write connect_timeout=10"),
+        ("postgresql://app:s3cret@a,,b/shop", "lists an empty host"),
+        ("postgresql://app:s3cret@a,/shop", "lists an empty host"),
+        ("postgresql://app:s3cret@a,b:five/shop", "port in the database URL is no number"),
+        ("postgresql://app:s3cret@a,b,c/shop?port=1,2", "lists 3 hosts and 2 ports"),
+        ("postgresql://app:s3cret@a,[::1/shop", "in brackets that cannot be read"),
     ],
 )
 def test_a_url_that_cannot_be_read_is_refused_without_quoting_it(url: str, words: str) -> None:
@@ -187,6 +197,7 @@ def test_a_url_that_keeps_no_prepared_statements_means_a_pooler() -> None:
         (ConnectionRefusedError("no"), UnreachableError, "that the server is running"),
         (TimeoutError(), UnreachableError, "no answer in time; check the host"),
         (asyncpg.UndefinedObjectError("no"), DatabaseError, "parameters of the URL"),
+        (asyncpg.TargetServerAttributeNotMatched("no"), UnreachableError, "wait until a server is promoted"),
     ],
 )
 def test_why_connecting_failed_comes_with_a_cure(error: Exception, kind: type[Exception], words: str) -> None:

@@ -14,6 +14,7 @@ GIVEN = {"OUTBOX_POSTGRES_URL": "postgresql://a:secret@db/x", "OUTBOX_RABBITMQ_U
         ("amqp://mq", {}, "http://mq:15672"),
         ("amqp://a:b@[::1]:5672/", {}, "http://a:b@[::1]:15672"),
         ("amqp://a:b@[::1]/", {}, "http://a:b@[::1]:15672"),
+        ("amqp://a:b@x,y:5673,[::1]:1/v", {}, "http://a:b@x:15672,y:15672,[::1]:15672"),
         ("amqp://mq", {"OUTBOX_RABBITMQ_MANAGEMENT_URL": "https://c:d@api/"}, "https://c:d@api"),
     ],
 )

@@ -9,8 +9,9 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox_core.broker_address import BrokerAddress
+from outbox_core.broker_address import BrokerAddress, broker_urls
 from outbox_core.database import connect_arguments
+from outbox_core.url_hosts import HostPort, split_hosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.conditions import Finding
 from outbox_operator.credentials import broker_access, database_url
@@ -126,6 +127,24 @@ CLOUD_NATIVE = data(
             ),
         ),
         (CLUSTER_OPERATOR | data(uri=f"amqp://app:{SECRET}@rabbit"), access()),
+        (
+            data(uri=f"amqp://app:{SECRET}@rabbit,b:7000,[fd00::1]/v"),
+            access(
+                vhost="v",
+                other_hosts=(HostPort("b", 7000), HostPort("fd00::1", 5672)),
+                management_url="http://[fd00::1]:15672,b.shop.svc:15672,rabbit.shop.svc:15672",
+            ),
+        ),
+        (
+            data(host="rabbit,b.mq", port="5671", username="app", password=SECRET),
+            access(
+                **ENCRYPTED
+                | {
+                    "other_hosts": (HostPort("b.mq", 5671),),
+                    "management_url": "https://b.mq:15671,rabbit.shop.svc:15671",
+                }
+            ),
+        ),
         (CLUSTER_OPERATOR | data(uri="", host="rabbit", username="app"), access()),
     ],
 )
@@ -139,6 +158,25 @@ def test_the_spec_wins_over_the_secret() -> None:
     secret = data(uri=f"amqp://app:{SECRET}@rabbit/in-secret")
     found = broker(secret, vhost="in-spec", managementUrl="https://manage.example/rabbit/")
     assert found == access(vhost="in-spec", management_url="https://manage.example/rabbit")
+
+
+def test_hosts_in_another_order_are_the_same_broker() -> None:
+    one, other = (broker(data(uri=f"amqp://app:{SECRET}@{hosts}/v")) for hosts in ("a,b:7000", "b:7000,a"))
+    assert isinstance(one, BrokerAccess)
+    assert isinstance(other, BrokerAccess)
+    assert one.vhost_id == other.vhost_id
+
+
+def test_the_pods_get_every_host() -> None:
+    found = broker(data(uri=f"amqp://app:{SECRET}@a,b:7000,[fd00::1]/v"))
+    assert isinstance(found, BrokerAccess)
+    assert found.uri("pod", "p,@") == "amqp://pod:p%2C%40@a:5672,b:7000,[fd00::1]:5672/v"
+
+
+def test_the_management_api_may_be_at_several_hosts() -> None:
+    url = "https://a:1,manage.example:2/rabbit"
+    found = broker(data(uri=f"amqp://app:{SECRET}@rabbit"), managementUrl=url)
+    assert found == access(management_url="https://a.shop.svc:1,manage.example:2/rabbit")
 
 
 @pytest.mark.parametrize(("port", "tls"), [("", True), ("5671", True), ("5672", False), ("30671", True)])
@@ -177,6 +215,10 @@ def test_the_certificates_come_from_their_key() -> None:
         (
             data(host="fd00::1", username="app", password=SECRET, database="shop"),
             {"host": "fd00::1", "port": 5432},
+        ),
+        (
+            data(host="a,[fd00::1],c", port="7000", username="app", password=SECRET, database="shop"),
+            {"host": ["a", "fd00::1", "c"], "port": [7000, 7000, 7000]},
         ),
     ],
 )
@@ -219,9 +261,15 @@ KEYS = data(host="rabbit", username="app", password=SECRET)
         (KEYS | data(password=b"\xff"), "InvalidValue", ["key password is not text in UTF-8"]),
         (KEYS | data(port=f"{SECRET}"), "InvalidValue", ["key port is no port's number", "5672"]),
         (KEYS | data(port="0"), "InvalidValue", ["key port"]),
-        (KEYS | data(host=f"amqp://{SECRET}"), "InvalidValue", ["key host must be one host's name"]),
+        (KEYS | data(host=f"amqp://{SECRET}"), "InvalidValue", ["key host must be a host's name"]),
         (KEYS | data(host="rabbit:5672"), "InvalidValue", ["key host", "without scheme, port"]),
-        (KEYS | data(host="a,b"), "InvalidValue", ["key host must be one"]),
+        (KEYS | data(host="a,,b"), "InvalidValue", ["key host must be a host's name"]),
+        (KEYS | data(host="a,b:5672"), "InvalidValue", ["key host", "without scheme, port"]),
+        (KEYS | data(host="a,b,A"), "InvalidValue", ["key host lists a host twice"]),
+        (data(uri=f"amqp://app:{SECRET}@a,,b/"), "InvalidUri", ["is no URL of a broker"]),
+        (data(uri=f"amqp://app:{SECRET}@a,b:0x1/"), "InvalidUri", ["is no URL of a broker"]),
+        (data(uri=f"amqp://app:{SECRET}@a,b%/"), "InvalidUri", ["names no valid host"]),
+        (data(uri=f"amqp://app:{SECRET}@a,a:5672/"), "InvalidUri", ["lists a host twice"]),
     ],
 )
 def test_a_broker_secret_that_will_not_do_is_told_with_the_cure(
@@ -289,8 +337,10 @@ def test_no_broker_secret_makes_its_reading_fail(
     certificates = None if ca is None or reference is None else {reference.key: ca}
     found = broker_access(described, secret, certificates, namespace="shop")
     if isinstance(found, BrokerAccess):
-        assert BrokerAddress.parse(found.uri("pod", "password")).host == found.host.lower()
-        assert urlsplit(found.management_url).hostname
+        urls = broker_urls(found.uri("pod", "password"))
+        assert BrokerAddress.parse(urls[0]).host == found.host.lower()
+        assert len(urls) == 1 + len(found.other_hosts)
+        assert all(urlsplit(each).hostname for each in split_hosts(found.management_url))
 
 
 @given(secret=_DATA | st.builds(lambda rest: {"uri": b"postgresql://a:b@" + rest}, _VALUES))

@@ -16,6 +16,7 @@ from outbox_operator.service_hosts import seen_from_elsewhere
             "postgresql://app@one:1,two:2,three.else/x",
             "postgresql://app@one.shop.svc:1,two.shop.svc:2,three.else/x",
         ),
+        ("http://a:1,[fd00::1]:2,b/x", "http://a.shop.svc:1,[fd00::1]:2,b.shop.svc/x"),
     ],
 )
 def test_a_name_of_one_word_is_a_service_in_the_resources_namespace(url: str, expected: str) -> None:

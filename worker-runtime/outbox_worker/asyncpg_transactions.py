@@ -152,6 +152,11 @@ class AsyncpgTransactions:
                 transaction = connection.transaction(isolation="read_committed")
                 async with asyncio.timeout(OPEN_SECONDS), transaction:
                     yield connection
+            except ERRORS as error:
+                if is_lost(error):
+                    # It may be open, on a server that is a standby now.
+                    connection.terminate()
+                raise
             finally:
                 self._connections.give_back(connection)
         except ERRORS as error:

@@ -32,6 +32,7 @@ from outbox_worker.transactions import (
 _Door: TypeAlias = AsyncSession | AsyncConnection
 _ERRORS = (SQLAlchemyError, *ERRORS)
 _FAILED_TRANSACTION = "25P02"
+_READ_ONLY = "25006"
 _TRANSIENT = ("40", "53", "55P03", "57")
 """SQLSTATEs that `Database.is_passing` recognises by asyncpg's classes: serialization failure or deadlock, no
 resources, lock not available, intervention of an operator."""
@@ -75,7 +76,8 @@ class SqlAlchemyTransactions:
                     door = connection = await stack.enter_async_context(self._engine.connect())
                 for limit in self._limits:
                     await connection.exec_driver_sql(limit)
-                noted = await self._noted(door, queue, message_id)
+                async with _discarded_if_read_only(connection):
+                    noted = await self._noted(door, queue, message_id)
                 entry = await _entry(door, is_duplicate=not noted)
             except _ERRORS as error:
                 raise away(self._database, error) from error
@@ -148,7 +150,11 @@ class SqlAlchemyTransactions:
     async def _send(self, statement: Statement, *args: object) -> list[Row]:
         """Send a statement of a message's, which is not to blame for whatever happens."""
         try:
-            async with self._read_committed.begin() as connection, asyncio.timeout(OPEN_SECONDS):
+            async with (
+                self._read_committed.begin() as connection,
+                _discarded_if_read_only(connection),
+                asyncio.timeout(OPEN_SECONDS),
+            ):
                 return await fetch(connection, statement, *args)
         except _ERRORS as error:
             raise away(self._database, error) from error
@@ -157,7 +163,11 @@ class SqlAlchemyTransactions:
     async def _lent(self, engine: AsyncEngine | None = None) -> AsyncIterator[AsyncConnection]:
         """A connection in a transaction, for work that a person may have to help with."""
         try:
-            async with (engine or self._read_committed).begin() as connection, asyncio.timeout(OPEN_SECONDS):
+            async with (
+                (engine or self._read_committed).begin() as connection,
+                _discarded_if_read_only(connection),
+                asyncio.timeout(OPEN_SECONDS),
+            ):
                 yield connection
         except _ERRORS as error:
             if self._is_passing(error):
@@ -243,6 +253,17 @@ def engine_of(database: Database, size: int, longest_seconds: float | None) -> A
     return engine
 
 
+@contextlib.asynccontextmanager
+async def _discarded_if_read_only(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Keep a session whose server is a standby now out of the pool."""
+    try:
+        yield
+    except DBAPIError as error:
+        if _sqlstate(error) == _READ_ONLY:
+            await connection.invalidate()
+        raise
+
+
 async def _entry(door: _Door, *, is_duplicate: bool) -> Entry:
     if is_duplicate:
         return Entry(is_duplicate=True)
@@ -253,7 +274,9 @@ async def _entry(door: _Door, *, is_duplicate: bool) -> Entry:
 
 def _tells_of_loss(error: BaseException) -> bool:
     return any(
-        is_lost(cause) or (isinstance(cause, DBAPIError) and cause.connection_invalidated)
+        is_lost(cause)
+        or (isinstance(cause, DBAPIError) and cause.connection_invalidated)
+        or _sqlstate(cause) == _READ_ONLY
         for cause in causes(error)
     )
 

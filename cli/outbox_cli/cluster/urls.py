@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
+from outbox_core.url_hosts import partition_hosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.service_hosts import seen_from_elsewhere
 
@@ -53,23 +54,23 @@ def broker_url(access: BrokerAccess, namespace: str) -> str:
 
 def with_login(given: str, known: str) -> str:
     """The URL that a person gave, with the login and the path of the one that is known, where it has none."""
-    mine, other = urlsplit(given), urlsplit(known)
-    if "@" in mine.netloc:
+    (before, hosts, after), (known_before, _, known_after) = partition_hosts(given), partition_hosts(known)
+    if "@" in before:
         return given
-    login, at, _ = other.netloc.rpartition("@")
+    mine, other = urlsplit(f"{before}{after}"), urlsplit(f"{known_before}{known_after}")
     path = mine.path if mine.path.strip("/") else other.path
-    parts = mine._replace(netloc=f"{login}{at}{mine.netloc}", path=path, query=mine.query or other.query)
+    parts = mine._replace(netloc=f"{other.netloc}{hosts}", path=path, query=mine.query or other.query)
     return urlunsplit(parts)
 
 
 def service_of(url: str) -> Service | None:
     """The Service that a URL's host is by its name, or None."""
-    parts = urlsplit(url)
+    before, hosts, _ = partition_hosts(url)
     # Of several hosts the first: they are of one kind.
-    host, _, port = parts.netloc.rpartition("@")[2].partition(",")[0].partition(":")
+    host, _, port = hosts.partition(",")[0].partition(":")
     match = _SERVICE.fullmatch(host) or _SHORT_SERVICE.fullmatch(host)
     if match is None:
         return None
-    scheme = parts.scheme.partition("+")[0]
+    scheme = before.partition("://")[0].partition("+")[0]
     number = int(port) if port.isdecimal() else _PORTS.get(scheme, 0)
     return Service(match["name"], match["namespace"], host, number, scheme)

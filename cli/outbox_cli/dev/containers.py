@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from outbox_core.url_hosts import partition_hosts
 from outbox_operator.children.pod_template import pod_template
 from outbox_operator.children.workload import Workload
 
@@ -77,12 +78,14 @@ def texts_of(manifest: Manifest) -> dict[str, str]:
 
 def texts_of_url(url: str) -> dict[str, str]:
     """A URL as a Secret for a database or a broker has it: whole, and in parts."""
-    parts = urlsplit(url)
+    before, hosts, after = partition_hosts(url)
+    parts = urlsplit(f"{before}{after}")
+    places = [urlsplit(f"//{host}") for host in hosts.split(",")]
     path = unquote(parts.path.removeprefix("/"))
     return {
         "uri": url,
-        "host": parts.hostname or "",
-        "port": str(parts.port or ""),
+        "host": ",".join(place.hostname or "" for place in places),
+        "port": str(places[0].port or ""),
         "username": unquote(parts.username or ""),
         "user": unquote(parts.username or ""),
         "password": unquote(parts.password or ""),

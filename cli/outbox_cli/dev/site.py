@@ -9,7 +9,8 @@ from outbox_cli.local import Services
 from outbox_cli.local.server import ForeignServer
 from outbox_cli.messages import connected
 from outbox_core.broker import Broker
-from outbox_core.broker_address import BrokerAddress
+from outbox_core.broker_address import BrokerAddress, broker_urls
+from outbox_core.url_hosts import partition_hosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.management import Management, ManagementError
 from outbox_operator.resources import OutboxRelay
@@ -70,20 +71,21 @@ def _in_our_words(text: str) -> str:
 def broker_access(url: str, management_url: str) -> BrokerAccess:
     """How the broker of a URL is entered, with its management API at another."""
     try:
-        address = BrokerAddress.parse(url)
-        management = urlsplit(management_url)
-        host = management.netloc.rpartition("@")[2]
-        password = unquote(urlsplit(url).password or "guest")
+        urls = broker_urls(url)
+        before, management_hosts, after = partition_hosts(management_url)
+        management = urlsplit(f"{before}{after}")
     except ValueError as error:
         raise CommandError(str(error)) from None
-    if management.scheme not in ("http", "https") or not host:
+    if management.scheme not in ("http", "https") or not management_hosts:
         raise CommandError("the management API's URL is malformed: it must be http://host:port (or https)")
+    address, *others = map(BrokerAddress.parse, urls)
     return BrokerAccess(
         host=address.host,
         port=address.port,
         tls=url.startswith("amqps:"),
         vhost=address.vhost,
         username=address.user,
-        password=password,
-        management_url=urlunsplit((management.scheme, host, management.path.rstrip("/"), "", "")),
+        password=unquote(urlsplit(urls[0]).password or "guest"),
+        management_url=urlunsplit((management.scheme, management_hosts, management.path.rstrip("/"), "", "")),
+        other_hosts=tuple(other.host_port for other in others),
     )

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, assert_never
-from urllib.parse import urlsplit
 
 from outbox_cli.local import apt, runfolder
 from outbox_cli.local.binaries import observe
@@ -31,6 +30,7 @@ from outbox_cli.local.postgres import PostgresServer
 from outbox_cli.local.rabbitmq import RabbitMQServer
 from outbox_cli.local.runfolder import RunFolder
 from outbox_cli.local.server import ForeignServer, Postgres, RabbitMQ
+from outbox_core.url_hosts import partition_hosts
 
 MANAGEMENT_VARIABLE = "OUTBOX_RABBITMQ_MANAGEMENT_URL"
 
@@ -113,9 +113,13 @@ def management_url(amqp_url: str, environment: Mapping[str, str]) -> str:
     """The management API's URL from the environment, else on the broker's host at the usual port."""
     if given := environment.get(MANAGEMENT_VARIABLE):
         return given.rstrip("/")
-    credentials, at, address = urlsplit(amqp_url).netloc.rpartition("@")
-    host = address if address.endswith("]") else address.rpartition(":")[0] or address
-    return f"http://{credentials}{at}{host}:15672"
+    before, hosts, _ = partition_hosts(amqp_url)
+    login = before.partition("://")[2]
+    return f"http://{login}{','.join(f'{_without_port(host)}:15672' for host in hosts.split(','))}"
+
+
+def _without_port(host: str) -> str:
+    return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
 def _find(

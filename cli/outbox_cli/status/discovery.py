@@ -4,12 +4,12 @@ from urllib.parse import unquote, urlsplit
 
 from outbox_cli.failures import CommandError
 from outbox_cli.status.looking import QueueNames
-from outbox_core.broker_address import BrokerAddress
+from outbox_core.broker_address import BrokerAddress, broker_urls
+from outbox_core.url_hosts import partition_hosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.management import Management, ManagementError
 from outbox_operator.broker.snapshot import Snapshot
-
-_PORTS = {"amqp": ("http", 15672), "amqps": ("https", 15671)}
+from outbox_operator.credentials import default_management_url
 
 
 async def discovered(broker_url: str, management_url: str | None, exchange: str) -> QueueNames:
@@ -45,13 +45,14 @@ def queues_of_exchange(snapshot: Snapshot, exchange: str) -> QueueNames:
 
 def _access(broker_url: str, management_url: str | None) -> BrokerAccess:
     try:
-        address = BrokerAddress.parse(broker_url)
+        urls = broker_urls(broker_url)
     except ValueError as error:
         raise CommandError(str(error)) from None
-    parts = urlsplit(broker_url)
-    scheme, port = _PORTS[parts.scheme]
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    given = urlsplit(management_url or f"{scheme}://{host}:{port}")
+    address, *others = addresses = [BrokerAddress.parse(url) for url in urls]
+    parts = urlsplit(urls[0])
+    default = default_management_url([each.host for each in addresses], tls=parts.scheme == "amqps")
+    before, hosts, after = partition_hosts(management_url or default)
+    given = urlsplit(f"{before}{after}")
     return BrokerAccess(
         host=address.host,
         port=address.port,
@@ -60,5 +61,6 @@ def _access(broker_url: str, management_url: str | None) -> BrokerAccess:
         username=unquote(given.username or "") or address.user,
         password=unquote(given.password or "") or unquote(parts.password or "guest"),
         # Without the login: it is shown.
-        management_url=given._replace(netloc=given.netloc.rpartition("@")[2]).geturl().rstrip("/"),
+        management_url=given._replace(netloc=hosts).geturl().rstrip("/"),
+        other_hosts=tuple(other.host_port for other in others),
     )

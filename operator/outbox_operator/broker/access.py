@@ -3,13 +3,16 @@
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
+from outbox_core.url_hosts import HostPort
+
 
 @dataclass(frozen=True, slots=True)
 class VhostId:
     """A virtual host, whoever enters it."""
 
     management_url: str
-    """The broker, by the address of its management API, without a slash at the end."""
+    """The broker, by the address of its management API, without a slash at the end; it may list several
+    hosts."""
     vhost: str
     """The virtual host's name."""
 
@@ -34,9 +37,11 @@ class BrokerAccess:
     password: str = field(repr=False)
     """The user's password."""
     management_url: str
-    """The management API, without a slash at the end."""
+    """The management API, without a slash at the end; it may list several hosts."""
     ca: str | None = field(default=None, repr=False)
     """The certificates by which the broker's own is checked, where they are not those of the system."""
+    other_hosts: tuple[HostPort, ...] = ()
+    """Further hosts of the broker, each with its AMQP port."""
 
     @property
     def vhost_id(self) -> VhostId:
@@ -48,7 +53,7 @@ class BrokerAccess:
         """The URL that a pod connects with, as this user or another; `ca_file` is where it finds the CA."""
         user = quote(self.username if username is None else username, safe="")
         secret = quote(self.password if password is None else password, safe="")
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        hosts = ",".join(map(str, (HostPort(self.host, self.port), *self.other_hosts)))
         query = f"?{urlencode({'cafile': ca_file})}" if ca_file else ""
         scheme = "amqps" if self.tls else "amqp"
-        return f"{scheme}://{user}:{secret}@{host}:{self.port}/{quote(self.vhost, safe='')}{query}"
+        return f"{scheme}://{user}:{secret}@{hosts}/{quote(self.vhost, safe='')}{query}"

@@ -4,13 +4,14 @@ import asyncio
 import base64
 import json
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
 from yarl import URL
 
+from outbox_core.url_hosts import split_hosts
 from outbox_operator.broker import answers
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.calls import Call
@@ -49,6 +50,8 @@ class Connection:
     ) -> None:
         """`on_call` is told the method of each call, and the status it was answered with or `unreachable`."""
         self._access = access
+        self._urls = split_hosts(access.management_url)
+        self._current = 0
         self._connect_seconds = connect_seconds
         self._on_call = on_call
         self._session: aiohttp.ClientSession | None = None
@@ -61,20 +64,31 @@ class Connection:
             await self._session.close()
 
     async def call(self, call: Call, seconds: float) -> Answer:
-        """Call, and wait for an answer for so long; a `ManagementError` where there is none."""
+        """Call, and wait for an answer for so long; a `ManagementError` where there is none.
+
+        The next host is called if no connection to one can be made. A call that was sent may have been
+        carried out, and is not repeated.
+        """
+        failures: dict[str, BaseException] = {}
         async with self._slots:
-            try:
-                url = _url(self._access.management_url, call)
-                async with (
-                    asyncio.timeout(seconds),
-                    self._opened().request(
-                        call.method, url, json=call.body, allow_redirects=False
-                    ) as response,
-                ):
-                    body = await response.read()
-            except (aiohttp.ClientError, OSError) as error:
-                self._on_call(call.method, "unreachable")
-                raise ManagementError(_unreachable(error, seconds, self._access)) from None
+            for url in (*self._urls[self._current :], *self._urls[: self._current]):
+                try:
+                    return await self._answer(url, call, seconds)
+                except (aiohttp.ClientError, OSError) as error:
+                    self._on_call(call.method, "unreachable")
+                    failures[url] = error
+                    self._current = (self._urls.index(url) + 1) % len(self._urls)
+                    if not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+                        break
+        raise ManagementError(_unreachable(failures, seconds, self._access))
+
+    async def _answer(self, management_url: str, call: Call, seconds: float) -> Answer:
+        url = _url(management_url, call)
+        async with (
+            asyncio.timeout(seconds),
+            self._opened().request(call.method, url, json=call.body, allow_redirects=False) as response,
+        ):
+            body = await response.read()
         self._on_call(call.method, str(response.status))
         return Answer(response.status, _parsed(body), response.headers.get("Location", ""))
 
@@ -117,10 +131,16 @@ def _parsed(body: bytes) -> Any:
         return None
 
 
-def _unreachable(error: BaseException, seconds: float, access: BrokerAccess) -> BrokerProblem:
+def _unreachable(
+    failures: Mapping[str, BaseException], seconds: float, access: BrokerAccess
+) -> BrokerProblem:
+    """Why no management API answers; `failures` is by URL, and the last one tells what to do."""
+    last_url, error = list(failures.items())[-1]
     match error:
         case aiohttp.ClientResponseError():
-            return answers.something_else(access, "what it speaks is not HTTP")
+            return answers.something_else(
+                replace(access, management_url=last_url), "what it speaks is not HTTP"
+            )
         case aiohttp.ClientConnectorCertificateError():
             cure = "correct its certificate, or set spec.broker.caSecretRef to who signed it"
         case aiohttp.ClientSSLError():
@@ -133,7 +153,8 @@ def _unreachable(error: BaseException, seconds: float, access: BrokerAccess) -> 
             cure = "correct the host in the Secret, or set spec.broker.managementUrl"
         case _:
             cure = "see that it runs with its management plugin enabled, or set spec.broker.managementUrl"
-    message = f"{access.management_url} cannot be reached: {_words(error, seconds)}; {cure}"
+    reasons = ", ".join(f"{url} cannot be reached: {_words(each, seconds)}" for url, each in failures.items())
+    message = f"{reasons}; {cure}"
     return BrokerProblem(Reason.UNREACHABLE, message)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
+from outbox_core.url_hosts import split_hosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.actions import Action, Permissions
 from outbox_operator.broker.snapshot import Snapshot
@@ -63,7 +64,7 @@ class PodCredentials:
     @property
     def password(self) -> str:
         """The password of whoever the pods enter the broker as."""
-        return unquote(urlsplit(self.data[BROKER_URI]).password or "")
+        return unquote(urlsplit(split_hosts(self.data[BROKER_URI])[0]).password or "")
 
     def manifest(self, owner: Owner) -> Manifest:
         """The Secret, which says openly whom it is for and since when."""
@@ -89,7 +90,7 @@ def read(secret: Manifest) -> PodCredentials | None:
     annotations = metadata.get("annotations", {})
     try:
         data = {key: b64decode(value).decode() for key, value in secret.get("data", {}).items()}
-        urlsplit(data[BROKER_URI])
+        urlsplit(split_hosts(data[BROKER_URI])[0])
     except (KeyError, ValueError):
         return None
     return PodCredentials(

@@ -32,7 +32,8 @@ _A_TABLE = Rule(
     "put a part with a dot in it into double quotes",
     lambda name: re.fullmatch(_TABLE, name) is not None,
 )
-_MANAGEMENT_URL = r"^https?://([^\[\]@/?#: ]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^@ ]*)?$"
+_MANAGEMENT_HOST = r"([^\[\]@/?#:, ]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
+_MANAGEMENT_URL = rf"^https?://{_MANAGEMENT_HOST}(,{_MANAGEMENT_HOST})*(/[^@ ]*)?$"
 _A_MANAGEMENT_URL = Rule(
     f"self.matches(r'{_MANAGEMENT_URL}')",
     "must be http://host:port or https://host:port, without user and password: those are in the Secret",
@@ -45,8 +46,8 @@ class Database(Part):
 
     secret_ref: SecretRef
     """The Secret with the credentials: a key `uri` (postgresql://user:password@host:port/database), or the
-    keys `host`, `port`, `username`, `password` and `database`. A host of one word is a Service in this
-    namespace."""
+    keys `host`, `port`, `username`, `password` and `database`. Several hosts have commas between them, and
+    the one that accepts writes is used. A host of one word is a Service in this namespace."""
     table: Annotated[str, Field(min_length=1, max_length=133), _A_TABLE] = DEFAULT_TABLE
     """The outbox table, with its schema where that is not on the search path: shop.outbox_table."""
     channel: Annotated[str, Field(min_length=1, max_length=63), bytes_at_most(63)] = DEFAULT_CHANNEL
@@ -60,12 +61,13 @@ class Broker(Part):
 
     secret_ref: SecretRef
     """The Secret with the credentials: a key `uri` (amqp://user:password@host:port/vhost), or the keys of a
-    default-user Secret of the RabbitMQ Cluster Operator (`host`, `port`, `username`, `password`). A host of
-    one word is a Service in this namespace."""
+    default-user Secret of the RabbitMQ Cluster Operator (`host`, `port`, `username`, `password`). Several
+    hosts have commas between them: host1,host2:5673. A host of one word is a Service in this namespace."""
     vhost: Annotated[str, Field(min_length=1, max_length=255), bytes_at_most(255)] | None = None
     """The virtual host, where it is not the one in the Secret."""
     management_url: Annotated[str, Field(max_length=2048), _A_MANAGEMENT_URL] | None = None
-    """The management API, where it is not at port 15672 (15671 with TLS) of the broker's host."""
+    """The management API, where it is not at port 15672 (15671 with TLS) of the broker's hosts. It may list
+    several hosts, which are tried in turn: http://host1:15672,host2:15672."""
     ca_secret_ref: SecretKeyRef | None = None
     """The Secret with the certificates by which the broker's own is checked, for TLS with a private CA."""
 
