@@ -21,8 +21,8 @@ def fast_path() -> "FastPath | None":
         event(
             _log,
             logging.WARNING,
-            "aiormq lacks what batches rely on: messages are published and consumed one by one, about four "
-            "times slower; install the version of aiormq that outbox-operator requires",
+            "aiormq lacks what batches rely on: messages are published and consumed one by one, more slowly; "
+            "install the version of aiormq that outbox-operator requires",
             aiormq=version("aiormq"),
             unmet=", ".join(unmet),
         )
