@@ -36,6 +36,8 @@ class SecondNode(RabbitMQServer):
         self._broker = self._make_broker()
         self._broker.start()
         self._broker.wait_until(self._answers, _START_SECONDS)
+        # It answers before the others count it as running, and has no virtual host made in between.
+        rabbitmqctl(self, "await_startup")
 
     def stop(self) -> None:
         if self._broker:
