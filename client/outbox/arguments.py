@@ -26,6 +26,10 @@ TRANSACTION = ("connection", "session")
 are names like the body's."""
 
 Decoder: TypeAlias = Callable[[bytes, str | None], object]
+
+_MOST_ERRORS = 100
+_MOST_SHOWN = 5
+_LONGEST_REASON = 2000
 """From a body and its content type to a value; a ValueError or TypeError says why it does not fit."""
 
 
@@ -338,6 +342,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if type(error).__module__.startswith("pydantic") and (errors := getattr(error, "errors", None)):
-        places = errors(include_url=False, include_input=False)
-        return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in places)
-    return str(error) or type(error).__name__
+        count: int = getattr(error, "error_count", lambda: 0)()
+        if count > _MOST_ERRORS:
+            # pydantic writes out either all of them or none, at some microseconds each.
+            return f"{count} values in it do not fit"
+        found = errors(include_url=False, include_input=False)
+        places = [f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in found[:_MOST_SHOWN]]
+        more = f"; and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+        return "; ".join(places)[:_LONGEST_REASON] + more
+    return str(error)[:_LONGEST_REASON] or type(error).__name__

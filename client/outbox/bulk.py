@@ -1,6 +1,6 @@
 """Many rows as the parameters of one statement."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
 from outbox.drivers.driver import Row
@@ -29,7 +29,10 @@ class Bulk:
         self.has_timers = "timer_id" in used
         self.is_plain = used <= set(PLAIN_FIELDS)
         """Whether `arrays` has the `PLAIN_FIELDS` only: the rest would be nothing but NULLs to send."""
-        self.ordering_keys = sorted({row.ordering_key for row in inserted if row.ordering_key is not None})
+        self.ordering_keys = _ordering_keys(inserted)
+        timers = [row for row in inserted if row.timer_id is not None]
+        self.keys_to_lock = _ordering_keys(timers) if len(timers) > 1 else []
+        """The ordering keys whose timers have to keep the caller's order: one bulk at a time inserts them."""
         fields = PLAIN_FIELDS if self.is_plain else MessageRow._fields
         self.arrays = tuple(list(columns[field]) for field in fields) if rows else ()
 
@@ -39,6 +42,10 @@ class Bulk:
             return [*self._ids]
         found = {message_id for (message_id,) in inserted}
         return [each if str(each) in found else None for each in self._ids]
+
+
+def _ordering_keys(rows: Iterable[MessageRow]) -> list[str]:
+    return sorted({row.ordering_key for row in rows if row.ordering_key is not None})
 
 
 def _first_of_each_timer(rows: Sequence[MessageRow]) -> Iterator[MessageRow]:
@@ -57,7 +64,8 @@ def _timers_sorted(rows: list[MessageRow]) -> list[MessageRow]:
     """The rows with their timers in an order that does not depend on the caller, since each takes a lock.
 
     Two transactions that insert the same timers in opposite orders would wait for each other. Within an
-    ordering key the order stays: that of the INSERTs is the one in which the rows leave.
+    ordering key the order stays: that of the INSERTs is the one in which the rows leave. Such
+    a key is locked instead.
     """
     if not any(row.timer_id is not None for row in rows):
         return rows

@@ -100,10 +100,11 @@ class _Emitting:
     def _many(self, bulk: Bulk) -> Statement:
         return self._inserts.many_plain if bulk.is_plain else self._inserts.many
 
-    def _keys_to_lock(self, *ordering_keys: str | None) -> list[str]:
-        if not self._lock_ordering_keys:
-            return []
-        return [key for key in ordering_keys if key is not None]
+    def _keys_to_lock(self, row: MessageRow) -> list[str]:
+        return [row.ordering_key] if self._lock_ordering_keys and row.ordering_key is not None else []
+
+    def _bulk_keys_to_lock(self, bulk: Bulk) -> list[str]:
+        return bulk.ordering_keys if self._lock_ordering_keys else bulk.keys_to_lock
 
     def _emitted(self, driver: Driver, session: Any, row: MessageRow, is_inserted: bool) -> None:
         self._warn_outside_transaction(driver, session)
@@ -155,7 +156,7 @@ class Emitter(_Emitting):
         )
         statement = self._statement(row, replace)
         await self._ensure_table(driver, session)
-        await self._lock(driver, session, self._keys_to_lock(row.ordering_key))
+        await self._lock(driver, session, self._keys_to_lock(row))
         if row.timer_id is None:
             # A psycopg pipeline does not know the count yet, and says -1.
             is_inserted = await _execute(driver, session, statement, row) != 0
@@ -174,7 +175,7 @@ class Emitter(_Emitting):
         if not bulk.rows:
             return []
         await self._ensure_table(driver, session)
-        await self._lock(driver, session, self._keys_to_lock(*bulk.ordering_keys))
+        await self._lock(driver, session, self._bulk_keys_to_lock(bulk))
         inserted: list[Row] | None = None
         if bulk.has_timers:
             inserted = await _fetch(driver, session, self._inserts.many_timers, bulk.arrays)
@@ -233,7 +234,7 @@ class SyncEmitter(_Emitting):
         )
         statement = self._statement(row, replace)
         self._ensure_table(driver, session)
-        self._lock(driver, session, self._keys_to_lock(row.ordering_key))
+        self._lock(driver, session, self._keys_to_lock(row))
         if row.timer_id is None:
             # A psycopg pipeline does not know the count yet, and says -1.
             is_inserted = driver.execute(session, statement, row) != 0
@@ -252,7 +253,7 @@ class SyncEmitter(_Emitting):
         if not bulk.rows:
             return []
         self._ensure_table(driver, session)
-        self._lock(driver, session, self._keys_to_lock(*bulk.ordering_keys))
+        self._lock(driver, session, self._bulk_keys_to_lock(bulk))
         inserted: list[Row] | None = None
         if bulk.has_timers:
             inserted = driver.fetch(session, self._inserts.many_timers, bulk.arrays)

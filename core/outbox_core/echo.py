@@ -7,6 +7,7 @@ transaction, where even a pooler in transaction mode lets it through.
 import asyncio
 import logging
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,9 @@ from outbox_core.database import Database, DatabaseError
 
 _PREFIX = "?outbox-probe "
 """How our payloads begin. No table's name does, as the trigger quotes it."""
+
+CONTROL_PREFIX = f"{_PREFIX}for relays: "
+"""How payloads begin by which relays talk to each other. To older ones they are probes, which they ignore."""
 
 _CLOSE_SECONDS = 2.0
 
@@ -49,10 +53,10 @@ class Echo:
         for heard in self._awaited.values():
             heard.set()
 
-    async def prove(self, listener: Any = None) -> None:
+    async def prove(self, listener: Callable[[str], Awaitable[Any]] | None = None) -> None:
         """Send a probe and wait until it is heard, or until `let_go`; raise where it is not.
 
-        Where no other connection can be had, a listener that was proven before is asked itself: others having
+        Where no other connection can be had, it is sent by `listener`, which was proven before: others having
         taken every connection is no reason to give up the one we have.
         """
         payload = f"{_PREFIX}{uuid.uuid4()}"
@@ -63,15 +67,15 @@ class Echo:
         finally:
             del self._awaited[payload]
 
-    async def _send(self, payload: str, listener: Any) -> None:
-        statement = f"SELECT pg_notify({quote_literal(self._channel)}, {quote_literal(payload)})"
+    async def _send(self, payload: str, listener: Callable[[str], Awaitable[Any]] | None) -> None:
+        statement = f"SELECT pg_catalog.pg_notify({quote_literal(self._channel)}, {quote_literal(payload)})"
         try:
             other = await self._database.connect(self._name, prepared=False)
         except DatabaseError as error:
             if listener is None:
                 raise
             _log.debug("probing over the listening connection itself: %s", error)
-            await listener.execute(statement, timeout=self._limit_seconds)
+            await listener(statement)
             return
         try:
             await other.execute(statement, timeout=self._limit_seconds)

@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -17,7 +18,7 @@ import asyncpg
 from outbox.schema import DEFAULT_CHANNEL, concerns
 from outbox.table import DEFAULT_TABLE, TableName
 from outbox_core.database import Database, DatabaseError
-from outbox_core.echo import DeafError, Echo
+from outbox_core.echo import CONTROL_PREFIX, DeafError, Echo
 
 _CLOSE_SECONDS = 2.0
 _FAILURES = (
@@ -35,8 +36,8 @@ _log = logging.getLogger("outbox.listening")
 class Pace:
     """How often, and for how long."""
 
-    probe_every_seconds: float = 30.0
-    """Between two proofs that notifications arrive."""
+    probe_every_seconds: float = 600.0
+    """Between two proofs that notifications arrive. A relay asks more often whether the session is there."""
     heard_within_seconds: float = 5.0
     """How long one may take, and so may any other word from the server."""
     retry_seconds: float = 0.5
@@ -58,11 +59,14 @@ class Listening:
         name: str = "outbox-listen",
         poll_seconds: float | None = None,
         pace: Pace = Pace(),
+        on_control: Callable[[str], None] = lambda _: None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_notify` gets each payload that concerns the table, and an empty one after each connect.
 
         The empty one, because notifications may have been missed. `poll_seconds` is what the caller does
-        meanwhile: it is only mentioned in the log. `name` is what `pg_stat_activity` shows.
+        meanwhile: it is only mentioned in the log. `name` is what `pg_stat_activity` shows. `on_control` gets
+        what relays tell each other, and `on_change` is called when `session` has changed.
         """
         self._database = database
         self._on_notify = on_notify
@@ -71,14 +75,42 @@ class Listening:
         self._name = name
         self._meanwhile = "polling" if poll_seconds is None else f"polling every {poll_seconds:g} s"
         self._pace = pace
-        self._is_alive = False
+        self._on_control = on_control
+        self._on_change = on_change
+        self._session: Any = None
+        self._prepared: dict[str, Any] = {}
+        self._asking = asyncio.Lock()
         self._is_known_dead = False
         self._echo = Echo(database, channel, f"{name}-probe", pace.heard_within_seconds)
 
     @property
     def is_alive(self) -> bool:
         """Whether notifications arrive, as far as the last probe knows."""
-        return self._is_alive
+        return self._session is not None
+
+    @property
+    def session(self) -> Any:
+        """The connection by which notifications arrive; another object after each loss, None meanwhile."""
+        return self._session
+
+    async def ask(self, sql: str) -> Any:
+        """The first row of a statement on the session; None if that is lost, and its locks with it."""
+        session = self._session
+        if session is None:
+            return None
+        try:
+            async with self._asking, asyncio.timeout(self._pace.heard_within_seconds):
+                if sql not in self._prepared:
+                    self._prepared[sql] = await session.prepare(sql)
+                return await self._prepared[sql].fetchrow()
+        except _FAILURES as error:
+            _log.debug("the listening connection does not answer: %s", error)
+            session.terminate()
+            return None
+
+    async def _execute(self, connection: Any, sql: str) -> None:
+        async with self._asking:
+            await connection.execute(sql, timeout=self._pace.heard_within_seconds)
 
     async def run(self) -> None:
         """Listen until cancelled, and never give up."""
@@ -87,11 +119,11 @@ class Listening:
             try:
                 await self._listen()
             except _FAILURES as error:
-                if self._is_alive:
+                if self._session is not None:
                     delay = self._pace.retry_seconds
                 self._bury(error)
             finally:
-                self._is_alive = False
+                self._end_session()
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
             delay = min(delay * 2, self._pace.retry_limit_seconds)
 
@@ -102,9 +134,9 @@ class Listening:
             try:
                 await self._echo.prove()
                 if not lost.is_set():
-                    self._revive()
+                    self._revive(connection)
                 while not await _is_set_within(self._pace.probe_every_seconds, lost):
-                    await self._echo.prove(connection)
+                    await self._echo.prove(partial(self._execute, connection))
             except DeafError:
                 # A session that ended meanwhile is not deaf, and needs another cure.
                 if not lost.is_set():
@@ -117,6 +149,7 @@ class Listening:
 
         def lose(_: Any) -> None:
             lost.set()
+            self._end_session()
             self._echo.let_go()
 
         try:
@@ -136,7 +169,9 @@ class Listening:
             await connection.close(timeout=_CLOSE_SECONDS)
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        if not self._echo.takes(payload) and self._concerns(payload):
+        if payload.startswith(CONTROL_PREFIX):
+            self._on_control(payload)
+        elif not self._echo.takes(payload) and self._concerns(payload):
             self._on_notify(payload)
 
     def _concerns(self, payload: str) -> bool:
@@ -146,11 +181,18 @@ class Listening:
             _log.debug("notification is not ours", extra={"channel": self._channel})
             return False
 
-    def _revive(self) -> None:
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session = None
+            self._on_change()
+
+    def _revive(self, connection: Any) -> None:
         again = " again" if self._is_known_dead else ""
         _log.info("LISTEN hears%s", again, extra={"channel": self._channel})
-        self._is_alive = True
+        self._session = connection
+        self._prepared = {}
         self._is_known_dead = False
+        self._on_change()
         self._on_notify("")
 
     def _bury(self, error: Exception) -> None:

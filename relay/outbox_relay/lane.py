@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from outbox_core.backoff import Backoff
@@ -18,14 +17,9 @@ from outbox_relay.transaction import BEGIN, Transaction
 from outbox_relay.transfer import Moved, Transfer
 from outbox_relay.unconfirmed import Unconfirmed
 from outbox_relay.wake import Wake
+from outbox_relay.watch import Watch
 
 _log = logging.getLogger("outbox.relay")
-
-_CONTENDED_SECONDS = 0.5
-"""How soon to look again at rows that somebody else has locked: that may be a relay which is dying."""
-
-_LULL_SECONDS = 0.005
-"""How long nothing comes before a lane looks when the next message is due, and goes to sleep."""
 
 _MOST_UNANSWERED = 16
 """How many messages without an answer a connection may have. After 32 of one quorum queue RabbitMQ stops to
@@ -57,11 +51,10 @@ class Lane:
         queries: Queries,
         unconfirmed: Unconfirmed,
         wake: Wake,
+        watch: Watch,
         metrics: Metrics,
-        patience: Callable[[], float],
         stopping: asyncio.Event,
     ) -> None:
-        """`patience` tells how many seconds may pass at the moment without a look at the table."""
         self._settings = settings
         self._database = database
         self._broker = broker
@@ -69,8 +62,8 @@ class Lane:
         self._queries = queries
         self._unconfirmed = unconfirmed
         self._wake = wake
+        self._watch = watch
         self._metrics = metrics
-        self._patience = patience
         self._stopping = stopping
         self._opening = _OPENING.format(ms=round((settings.publish_timeout + _MARGIN_SECONDS) * 1000))
         self._transaction: Transaction | None = None
@@ -94,10 +87,12 @@ class Lane:
                 if moved is None:
                     continue
                 began_at_first_key, after_key = not after_key, moved.last_key
+                await self._watch.claimed(moved.rows, is_full=moved.is_full)
                 if moved.is_full:
                     self._wake.up("more")
-                elif not moved.goes_on and began_at_first_key and not self._stopping.is_set():
-                    await self._rest(moved)
+                # No notification announces a key's next row, so the claim is repeated at once.
+                elif not moved.goes_on and not moved.has_keys and began_at_first_key:
+                    await self._rest()
         finally:
             await self._disconnect()
 
@@ -110,6 +105,7 @@ class Lane:
             publisher = await self._publishing()
             await transaction.begin()
             self._wake.arrived()
+            self._watch.looks()
             moved = await self._transfer.once(
                 transaction, self._broker, publisher, after_key, singly=self._singly, goes_on=self._is_woken
             )
@@ -153,22 +149,10 @@ class Lane:
                 wait.cancel()
         return not self._stopping.is_set()
 
-    async def _rest(self, moved: Moved) -> None:
+    async def _rest(self) -> None:
         """Sleep until there may be something to claim."""
-        # The next of a key is nobody's to tell of: only a look shows it.
-        if not moved.has_keys and await self._is_woken_soon():
-            return
-        try:
-            row = await self._look()
-        except Exception as error:
-            if not self._database.is_passing(error):
-                raise
-            await self._database_lost(error)
-            return
-        if row["is_due"] and moved.rows:
-            return
-        patience = min(_CONTENDED_SECONDS, self._patience()) if row["is_due"] else self._patience()
-        self._metrics.woke(await self._wake.sleep(row["next_seconds"], patience))
+        if not self._stopping.is_set():
+            self._metrics.woke(await self._watch.reason(self._look, self._roll_back))
 
     def _is_woken(self) -> bool:
         """Whether there is a reason to look at the table again at once; it is this lane's then."""
@@ -177,24 +161,30 @@ class Lane:
         self._metrics.woke(reason)
         return True
 
-    async def _is_woken_soon(self) -> bool:
-        """Whether there is a reason before the lull is over: while messages flow, nobody need look ahead."""
-        reason = await self._wake.sleep(None, _LULL_SECONDS)
-        if reason == "poll":
-            return False
-        self._metrics.woke(reason)
-        return True
-
     async def _look(self) -> Any:
-        assert self._transaction is not None  # noqa: S101 - a batch was moved before
-        # A sleep may be long, and a transaction must not be.
-        await self._transaction.roll_back()
-        connection = self._transaction.connection
+        """Whether something is due, and when the next message is; None if the database is lost."""
+        try:
+            # A sleep may be long, and a transaction must not be.
+            await self._roll_back()
+            return await self._looked()
+        except Exception as error:
+            if not self._database.is_passing(error):
+                raise
+            await self._database_lost(error)
+            return None
+
+    async def _looked(self) -> Any:
+        transaction = await self._connected()
+        connection = transaction.connection
         if not self._database.pooled:
             return await connection.fetchrow(self._queries.look)
         # Outside of a transaction a pooler may give each step of a statement another session.
         async with connection.transaction(isolation="read_committed"):
             return await connection.fetchrow(self._queries.look)
+
+    async def _roll_back(self) -> None:
+        if self._transaction is not None:
+            await self._transaction.roll_back()
 
     async def _connected(self) -> Transaction:
         if self._transaction is None or not self.is_connected:

@@ -27,6 +27,7 @@ from outbox_relay.transfer import Transfer
 from outbox_relay.unconfirmed import Unconfirmed
 from outbox_relay.upkeep import Upkeep
 from outbox_relay.wake import Wake
+from outbox_relay.watch import Watch
 
 _log = logging.getLogger("outbox.relay")
 
@@ -106,7 +107,8 @@ class MessageRelay:
 
     async def _relay(self, database: Database, broker: Broker, stopping: asyncio.Event) -> None:
         wake = Wake()
-        listening = self._listening(database, wake)
+        watch = Watch(self.settings, self._queries.look, wake)
+        listening = watch.listening = self._listening(database, watch)
         transfer, unconfirmed = self._transfer(database, wake)
         lanes = [
             self._lane(
@@ -115,16 +117,25 @@ class MessageRelay:
                 transfer=transfer,
                 unconfirmed=unconfirmed,
                 wake=wake,
-                listening=listening,
+                watch=watch,
                 stopping=stopping,
             )
             for _ in range(self.settings.lanes)
         ]
-        upkeep = Upkeep(self.settings, database, self._queries, self._metrics, lambda: transfer.settled)
+        upkeep = Upkeep(
+            self.settings,
+            database,
+            self._queries,
+            self._metrics,
+            lambda: transfer.settled,
+            is_idle=watch.is_idle,
+        )
         self._watch(broker, lanes, upkeep)
-        helpers = [broker.run(), upkeep.run(), unconfirmed.run(), *([listening.run()] if listening else [])]
+        helpers = [broker.run(), upkeep.run(), unconfirmed.run()]
+        if listening is not None:
+            helpers += [listening.run(), watch.run()]
         async with beside(*helpers):
-            await self._drive(lanes, wake, stopping)
+            await self._drive(lanes, wake, watch, stopping)
 
     async def run_once(self) -> int:
         """Move one batch, and tell how many rows it had; for tests and scripts."""
@@ -148,13 +159,14 @@ class MessageRelay:
             _log.warning(reason)
         self._readiness.add("start", partial(str, reason))
 
-    async def _drive(self, lanes: list[Lane], wake: Wake, stopping: asyncio.Event) -> None:
+    async def _drive(self, lanes: list[Lane], wake: Wake, watch: Watch, stopping: asyncio.Event) -> None:
         """Run the lanes, and give them their time to finish when they are asked to stop."""
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(lane.run()) for lane in lanes]
             await stopping.wait()
             _log.info("stopping: finishing the batches under way")
             wake.up_all()
+            await watch.leave()
             _, late = await asyncio.wait(running, timeout=self.settings.shutdown_timeout)
             if late:
                 _log.warning("%d lanes did not finish in time; their batches are rolled back", len(late))
@@ -163,11 +175,12 @@ class MessageRelay:
     async def _prepare_table(self, database: Database) -> None:
         """Create or check the table, since a relay on a wrong one would do nothing for ever."""
         connection = await database.connect("outbox-relay")
+        notifies = self.settings.notifies
         try:
             async with connection.transaction(isolation="read_committed"):
                 if self.settings.auto_create_table:
-                    await schema.create(connection, self._table, self.settings.channel)
-                problems = await schema.check(connection, self._table, self.settings.channel)
+                    await schema.create(connection, self._table, self.settings.channel, notify=notifies)
+                problems = await schema.check(connection, self._table, self.settings.channel, notify=notifies)
         finally:
             await connection.close()
         if stopping := [str(problem) for problem in problems if problem.stops_relay]:
@@ -196,12 +209,14 @@ class MessageRelay:
         else:
             await broker.declare(self.settings.topology)
 
-    def _listening(self, database: Database, wake: Wake) -> Listening | None:
-        if not self.settings.listen:
+    def _listening(self, database: Database, watch: Watch) -> Listening | None:
+        if not (self.settings.listen and self.settings.notifies):
             return None
         return Listening(
             database,
-            lambda _payload: wake.up("notify"),
+            watch.heard,
+            on_control=watch.controlled,
+            on_change=watch.changed,
             table=self._table,
             channel=self.settings.channel,
             name="outbox-relay-listen",
@@ -237,13 +252,9 @@ class MessageRelay:
         transfer: Transfer,
         unconfirmed: Unconfirmed,
         wake: Wake,
-        listening: Listening | None,
+        watch: Watch,
         stopping: asyncio.Event,
     ) -> Lane:
-        def patience() -> float:
-            is_heard = listening is not None and listening.is_alive
-            return self.settings.notification_timeout if is_heard else self.settings.poll_interval
-
         return Lane(
             settings=self.settings,
             database=database,
@@ -252,8 +263,8 @@ class MessageRelay:
             queries=self._queries,
             unconfirmed=unconfirmed,
             wake=wake,
+            watch=watch,
             metrics=self._metrics,
-            patience=patience,
             stopping=stopping,
         )
 

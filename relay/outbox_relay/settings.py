@@ -33,6 +33,9 @@ class Settings:
     """The outbox table."""
     channel: str = DEFAULT_CHANNEL
     """The channel on which the table's triggers notify."""
+    notify: Literal["if_asleep", "never"] = "if_asleep"
+    """Whether the table has triggers that notify while a relay sleeps; never is for a database where NOTIFY
+    is not wanted, and implies that `listen` is false."""
     auto_create_table: bool = False
     """Create the table where it is missing, instead of refusing to start."""
     provisioned: bool = False
@@ -44,7 +47,7 @@ class Settings:
     notification_timeout: float = 60
     """How many seconds may pass without a look at the table when nothing is due."""
     poll_interval: float = 1
-    """How many seconds may pass without a look where notifications do not arrive."""
+    """How many seconds may pass without a look where no notifications arrive; less while messages flow."""
     listen: bool = True
     """Use LISTEN/NOTIFY; otherwise only look every `poll_interval`."""
     publish_timeout: float = 30
@@ -100,6 +103,11 @@ class Settings:
     def _require(self, condition: bool, name: str, bounds: str) -> None:
         if not condition:
             raise SettingError(f"{name} must be {bounds}, got {getattr(self, name)!r}")
+
+    @property
+    def notifies(self) -> bool:
+        """Whether the table has triggers."""
+        return self.notify != "never"
 
     @property
     def policy(self) -> Policy:

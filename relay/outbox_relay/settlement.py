@@ -5,8 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, assert_never
 
 from outbox_core.backoff import Backoff
+from outbox_core.masking import mask
+from outbox_core.printable import printable
 from outbox_core.publisher import Confirmed, Nacked, Outcome, Returned, Unencodable
 from outbox_relay.queries import Key
+
+_LONGEST_ERROR = 2000
 
 Reason: TypeAlias = Literal["unroutable", "nacked", "unconfirmed", "malformed", "expired"]
 
@@ -139,13 +143,18 @@ class Settlement:
                 case Drop():
                     settlement.dropped.append(key)
                 case BackOff(_, delay, error):
-                    settlement.delayed.append((*key, delay, error, 1))
+                    settlement.delayed.append((*key, delay, _stored(error), 1))
                 case Defer(delay, error):
-                    settlement.delayed.append((*key, delay, error, 0))
+                    settlement.delayed.append((*key, delay, _stored(error), 0))
                 case Park(_, error):
-                    settlement.parked.append((*key, error))
+                    settlement.parked.append((*key, _stored(error)))
                 case Leave():
                     pass
                 case _:
                     assert_never(verdict)
         return settlement
+
+
+def _stored(error: str) -> str:
+    """The error as it is kept with the row."""
+    return printable(mask(error, _LONGEST_ERROR))

@@ -94,6 +94,9 @@ class Transfer:
         await transaction.begin()
         try:
             rows = await self._claim(connection, after_key)
+            if not rows and goes_on is not None:
+                # The transaction has done nothing, and will do for the next claim.
+                return self._moved(rows, _NOTHING, goes_on)
             bodies = await self._bodies(connection, rows)
             done = (
                 await self._dispatch.send(rows, bodies, broker, publisher, singly=singly)

@@ -6,9 +6,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-WakeReason: TypeAlias = Literal["notify", "timer", "poll", "more", "lost", "stop"]
+WakeReason: TypeAlias = Literal[
+    "notify", "timer", "poll", "flow", "more", "locked", "late", "help", "lost", "stop", "replan"
+]
+"""`flow`: messages flow, and the next were gathered; `locked`: what is due was locked by somebody; `late`:
+another relay may not do its work; `help`: it has too much of it; `replan`: to decide anew how long to
+sleep."""
 
-_OF_THE_TABLE = frozenset[WakeReason]({"notify", "more"})
+_OF_THE_TABLE = frozenset[WakeReason]({"notify", "more", "locked", "late", "help"})
 """Reasons for which it is enough that somebody looks at the table."""
 
 ON_THE_WAY_SECONDS = 0.05
@@ -59,13 +64,19 @@ class Wake:
             self._expect()
         return reason
 
-    async def sleep(self, timer_seconds: float | None, poll_seconds: float) -> WakeReason:
+    def replan(self) -> None:
+        """Let the lane that watches think again, without a look at the table."""
+        for sleeper in self._sleepers:
+            if not sleeper.done():
+                sleeper.set_result("replan")
+
+    async def sleep(self, timer_seconds: float | None, poll_seconds: float | None) -> WakeReason:
         """Wait until woken up, until a message is due, or for as long as may pass without a look."""
         if self._is_stopping:
             return "stop"
         if (reason := self.take()) is not None:
             return reason
-        by_timer = timer_seconds is not None and timer_seconds < poll_seconds
+        by_timer = timer_seconds is not None and (poll_seconds is None or timer_seconds < poll_seconds)
         sleeper: asyncio.Future[WakeReason] = asyncio.get_running_loop().create_future()
         self._sleepers.append(sleeper)
         try:

@@ -105,7 +105,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Said:
     return Said(caplog)
 
 
-INSERT = "INSERT INTO outbox_table (routing_key, body) VALUES ('a', '')"
+ANNOUNCE = "SELECT pg_notify('outbox_channel', 'public.outbox_table')"
 
 
 async def test_a_session_that_ends_before_its_probe_is_heard_is_replaced_at_once(
@@ -130,7 +130,7 @@ async def test_a_session_that_ends_before_its_probe_is_heard_is_replaced_at_once
 async def test_an_insert_is_heard(postgres_url: str, connection: Any) -> None:
     async with running(Ear(postgres_url)) as ear:
         await ear.lives()
-        await connection.execute(INSERT)
+        await connection.execute(ANNOUNCE)
         await ear.hears("public.outbox_table")
 
 
@@ -170,7 +170,7 @@ async def test_it_hears_again_after_its_session_was_ended(
         assert ended == 1
         await ear.hears("")
         await ear.lives()
-        await connection.execute(INSERT)
+        await connection.execute(ANNOUNCE)
         await ear.hears("public.outbox_table")
     assert said.to_people == [
         "INFO LISTEN hears",
@@ -197,7 +197,7 @@ async def test_no_connection_to_spare_for_a_probe_does_not_make_it_deaf(
             name = sql.Identifier(urlsplit(postgres_url).path[1:])
             elsewhere.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(name))
         await said.often("DEBUG probing over the listening connection", 3)
-        await connection.execute(INSERT)
+        await connection.execute(ANNOUNCE)
         await ear.hears("public.outbox_table")
         assert ear.listening.is_alive
     assert said.to_people == ["INFO LISTEN hears"]
@@ -221,7 +221,7 @@ async def test_behind_pgbouncer_in_transaction_mode_it_says_once_that_it_hears_n
             pooler.stop()
             pooler.start("session")
             await ear.lives()
-            await connection.execute(INSERT)
+            await connection.execute(ANNOUNCE)
             await ear.hears("public.outbox_table")
     assert said.to_people[1:] == ["INFO LISTEN hears again"]
 

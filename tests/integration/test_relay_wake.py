@@ -9,14 +9,7 @@ import asyncpg
 import pytest
 
 from outbox import Emitter
-from outbox_relay import lane
 from tests.integration.relaying import ONLY_WOKEN, Traffic, traffic_between
-
-_LANES = """
-    SELECT FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = 'outbox-relay'
-"""
-_LOOK = "%-- Whether something is due%"
 
 
 @pytest.fixture
@@ -32,6 +25,7 @@ async def until_it_listens(traffic: Traffic, caplog: pytest.LogCaptureFixture) -
     """Whoever connects for LISTEN looks at the table once more; after that only a notification wakes."""
     await traffic.until(lambda: "LISTEN hears" in caplog.messages, "LISTEN to be proven")
     await traffic.until(lambda: traffic.metric("outbox_wakeups_total", reason="notify") > 0, "that look")
+    await traffic.until_it_notifies()
     await traffic.until_asleep()
 
 
@@ -204,18 +198,3 @@ async def test_no_transaction_stays_open_while_it_sleeps(
     await inbox.gets([await traffic.emit("a"), await traffic.emit("a", ordering_key="k")])
     # Which includes that none of its sessions is in a transaction.
     await traffic.until_asleep()
-
-
-async def test_while_messages_flow_nobody_looks_ahead(
-    traffic: Traffic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a lull that never ends, so that a slow machine does not take a pause for one."""
-    monkeypatch.setattr(lane, "_LULL_SECONDS", 300.0)
-    inbox = await traffic.inbox("#")
-    await traffic.relaying(**ONLY_WOKEN)
-    for number in range(20):
-        await inbox.gets([await traffic.emit("a", number)])
-    assert not await traffic.database.fetchval(f"SELECT EXISTS ({_LANES} AND query LIKE '{_LOOK}')")
-    # What follows a message with a key is looked for all the same.
-    await inbox.gets([await traffic.emit("a", ordering_key="k")])
-    await traffic.until_table(f"EXISTS ({_LANES} AND query LIKE '{_LOOK}')", "a look")

@@ -156,11 +156,13 @@ async def test_a_view_is_named_as_one(connection: Any, kind: str, named: str) ->
         ("tenant text NOT NULL DEFAULT 'acme'", []),
         ("number bigint GENERATED ALWAYS AS IDENTITY", []),
         ("size int NOT NULL GENERATED ALWAYS AS (length(body)) STORED", []),
+        ("tenant with_default NOT NULL", []),
     ],
 )
 async def test_a_column_that_no_emit_can_fill_is_found(
     connection: Any, column: str, found: list[tuple[str, str]]
 ) -> None:
+    await connection.execute("CREATE DOMAIN with_default AS text DEFAULT 'acme'")
     await connection.execute(f"ALTER TABLE outbox_table ADD COLUMN {column}")
     problems = await schema.check(connection)
     assert [(problem.kind, problem.object) for problem in problems] == found
@@ -172,6 +174,19 @@ async def test_a_column_that_no_emit_can_fill_is_found(
         await emit(connection)
     cure = str(problems[0]).partition("run ")[2].partition(", or")[0]
     await connection.execute(cure)
+    assert await schema.check(connection) == []
+    await emit(connection)
+
+
+async def test_a_column_whose_domain_takes_no_null_is_found(connection: Any) -> None:
+    await connection.execute("CREATE DOMAIN required AS text NOT NULL")
+    await connection.execute("ALTER TABLE outbox_table ADD COLUMN tenant required")
+    [problem] = await schema.check(connection)
+    assert (problem.kind, problem.object) == ("unfilled_column", "tenant")
+    with pytest.raises(asyncpg.NotNullViolationError):
+        await emit(connection)
+    cure = str(problem).partition("run ")[2].partition(" with")[0]
+    await connection.execute(f"{cure} 'acme'")
     assert await schema.check(connection) == []
     await emit(connection)
 

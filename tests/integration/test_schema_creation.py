@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from outbox import schema
 from outbox.table import INDEXES, TableName
+from tests.integration.sleeping import asleep
 
 NAMES = [
     "outbox_table",
@@ -97,7 +98,7 @@ async def test_any_name_works_and_injects_nothing(connection: Any, name: str) ->
 
 @pytest.mark.parametrize("channel", ["Channel", "it's", "back\\slash", "$notify$ $outbox$", "100%s", "a :b"])
 @pytest.mark.parametrize("conforming", ["on", "off"])
-async def test_any_channel_works(connection: Any, channel: str, conforming: str) -> None:
+async def test_any_channel_works(connection: Any, postgres_url: str, channel: str, conforming: str) -> None:
     await connection.execute(
         f"SET standard_conforming_strings = {conforming}; SET escape_string_warning = off"
     )
@@ -109,7 +110,8 @@ async def test_any_channel_works(connection: Any, channel: str, conforming: str)
     await connection.add_listener(channel, hear)
     await schema.create(connection, channel=channel)
     assert await schema.check(connection, channel=channel) == []
-    await connection.execute("INSERT INTO outbox_table (routing_key, body) VALUES ('a', '')")
+    async with asleep(postgres_url):
+        await connection.execute("INSERT INTO outbox_table (routing_key, body) VALUES ('a', '')")
     assert await asyncio.wait_for(heard.get(), 10) == "public.outbox_table"
     await connection.remove_listener(channel, hear)
 

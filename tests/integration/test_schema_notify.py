@@ -1,4 +1,4 @@
-"""When the triggers notify: once for each statement that brings something due soon, or makes it so."""
+"""When the triggers notify while a relay sleeps: once for a statement that brings something due soon."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,6 +10,7 @@ import pytest
 
 from outbox import Emitter, schema
 from outbox.table import TableName
+from tests.integration.sleeping import try_to_sleep
 
 SENTINEL = "the end"
 
@@ -18,14 +19,14 @@ class Ear:
     """What is heard on a channel. A sentinel tells the end, so that nothing is waited for in vain."""
 
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
+        self.connection = connection
         self._heard: asyncio.Queue[str] = asyncio.Queue()
 
     def hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         self._heard.put_nowait(payload)
 
     async def heard_so_far(self) -> list[str]:
-        await self._connection.execute(f"NOTIFY outbox_channel, '{SENTINEL}'")
+        await self.connection.execute(f"NOTIFY outbox_channel, '{SENTINEL}'")
         payloads: list[str] = []
         async with asyncio.timeout(10):
             while (payload := await self._heard.get()) != SENTINEL:
@@ -42,9 +43,10 @@ async def connection(postgres_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def ear(postgres_url: str) -> AsyncIterator[Ear]:
+async def ear(connection: Any, postgres_url: str) -> AsyncIterator[Ear]:
     listening = await asyncpg.connect(postgres_url)
     ear = Ear(listening)
+    assert await try_to_sleep(listening)
     await listening.add_listener("outbox_channel", ear.hear)
     yield ear
     await listening.remove_listener("outbox_channel", ear.hear)
@@ -135,6 +137,7 @@ async def test_nothing_is_heard_of_what_is_rolled_back(connection: Any, ear: Ear
 async def test_the_payload_tells_tables_on_one_channel_apart(connection: Any, ear: Ear) -> None:
     await connection.execute('CREATE SCHEMA "Shop"')
     await schema.create(connection, 'Shop."out.box"')
+    assert await try_to_sleep(ear.connection, '"Shop"."out.box"')
     await connection.execute(insert(table='"Shop"."out.box"'))
     [payload] = await ear.heard_so_far()
     assert payload == '"Shop"."out.box"'

@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from outbox import schema
+from tests.integration.sleeping import asleep
 
 ORIGINAL = """
 CREATE TABLE {table} (
@@ -216,7 +217,7 @@ async def test_the_originals_insert_still_works(connection: Any) -> None:
     )
 
 
-async def test_an_upgraded_table_notifies_once_a_statement(connection: Any) -> None:
+async def test_an_upgraded_table_notifies_once_a_statement(connection: Any, postgres_url: str) -> None:
     await make_original(connection)
     await schema.upgrade(connection)
     heard: asyncio.Queue[str] = asyncio.Queue()
@@ -225,9 +226,10 @@ async def test_an_upgraded_table_notifies_once_a_statement(connection: Any) -> N
         heard.put_nowait(payload)
 
     await connection.add_listener("outbox_channel", hear)
-    await connection.execute(
-        "INSERT INTO outbox_table (routing_key, body) SELECT 'a', '' FROM generate_series(1, 100)"
-    )
+    async with asleep(postgres_url):
+        await connection.execute(
+            "INSERT INTO outbox_table (routing_key, body) SELECT 'a', '' FROM generate_series(1, 100)"
+        )
     await connection.execute("NOTIFY outbox_channel, 'end'")
     assert await asyncio.wait_for(heard.get(), 10) == "public.outbox_table"
     assert await asyncio.wait_for(heard.get(), 10) == "end"

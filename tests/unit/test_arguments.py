@@ -168,6 +168,27 @@ def test_a_body_that_does_not_fit_names_argument_type_and_reason(
     assert [part for part in parts if part not in str(refused.value)] == []
 
 
+@pytest.mark.parametrize(
+    ("count", "end"),
+    [
+        (5, "valid integer, unable to parse string as an integer"),
+        (6, "; and 1 more"),
+        (50_000, ": 50000 values in it do not fit"),
+    ],
+)
+def test_of_the_errors_of_a_body_the_first_are_named(count: int, end: str) -> None:
+    with pytest.raises(BodyError) as refused:
+        decoded(list[int], json.dumps(["x"] * count).encode())
+    assert str(refused.value).endswith(end)
+    assert len(str(refused.value)) < 1000
+
+
+def test_a_key_of_a_body_does_not_make_its_error_long() -> None:
+    with pytest.raises(BodyError) as refused:
+        decoded(dict[str, int], json.dumps({"k" * 10_000_000: "x"}).encode())
+    assert len(str(refused.value)) < 5000
+
+
 def test_an_error_about_the_body_does_not_repeat_what_is_in_it() -> None:
     with pytest.raises(BodyError) as refused:
         decoded(User, b'{"id": "s3cret"}')

@@ -14,6 +14,7 @@ GOOD: list[tuple[str, str, Any]] = [
     ("exchange_name", "shop", "shop"),
     ("table_name", "shop.outbox", "shop.outbox"),
     ("channel", "shop_channel", "shop_channel"),
+    ("notify", "Never", "never"),
     ("auto_create_table", "true", True),
     ("auto_create_table", "No", False),
     ("provisioned", "YES", True),

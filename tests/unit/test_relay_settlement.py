@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 
 from outbox_core.backoff import Backoff
@@ -93,3 +95,11 @@ def test_every_row_needs_a_verdict() -> None:
 
 def test_nothing_claimed_is_nothing_to_do() -> None:
     assert Settlement.of([], []) == Settlement()
+
+
+@pytest.mark.parametrize("verdict", [Park, lambda reason, error: BackOff(reason, 1, error)])
+def test_an_error_is_kept_without_passwords_and_within_bounds(verdict: Callable[..., Verdict]) -> None:
+    settlement = Settlement.of([(7, 1)], [verdict("unroutable", "amqp://u:s3cret@h \x1b[2J" + "x" * 100_000)])
+    [error] = [row[2] for row in settlement.parked] + [row[3] for row in settlement.delayed]
+    assert error.startswith(r"amqp://u:***@h \x1b[2Jxxx")
+    assert len(error) < 2100

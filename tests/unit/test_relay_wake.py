@@ -37,6 +37,16 @@ async def test_a_reason_wakes_one_sleeper_and_the_one_that_slept_longest() -> No
     assert await woken(second) == ["more"]
 
 
+async def test_to_plan_anew_is_no_reason_to_look() -> None:
+    wake = Wake()
+    first = await asleep(wake)
+    wake.replan()
+    assert await woken(first) == ["replan"]
+    second = await asleep(wake)
+    wake.up("notify")
+    assert await woken(second) == ["notify"]
+
+
 async def test_a_reason_after_a_lane_has_arrived_wakes_the_next() -> None:
     wake = Wake()
     tasks = [await asleep(wake), await asleep(wake)]

@@ -18,7 +18,7 @@ from outbox.schema.observation import (
     ObservedTrigger,
 )
 from outbox.schema.quoting import dollar_quoted
-from outbox.schema.trigger import TRIGGERS, function_source
+from outbox.schema.trigger import TRIGGERS, former_function_source, function_source
 from outbox.table import COLUMNS, INDEXES, TableName
 
 EXPECTED = Expected.of("outbox_table", "outbox_channel")
@@ -184,6 +184,13 @@ def without_index(name: str) -> ObservedTable:
             "channel; run outbox.schema.upgrade_sql()",
         ),
         (
+            with_trigger(source=former_function_source("outbox_channel")),
+            "older_trigger",
+            "outbox_table_notify",
+            'table "outbox_table": trigger "outbox_table_notify" notifies at every commit, as it is of the '
+            "version before; when the relays are upgraded, run outbox.schema.upgrade_sql()",
+        ),
+        (
             with_trigger(enabled=False),
             "disabled_trigger",
             "outbox_table_notify",
@@ -344,3 +351,15 @@ def test_a_session_that_has_to_be_awaited_is_refused_by_the_plain_form() -> None
 
     with pytest.raises(TypeError, match=r"AsyncSession has to be awaited; use create, upgrade or check"):
         schema.check_sync(AsyncSession())
+
+
+def test_a_table_that_is_to_have_no_triggers_may_have_those_of_others() -> None:
+    expected = Expected.of("outbox_table", "outbox_channel", notify=False)
+    ours = replace(
+        HEALTHY, triggers=tuple(replace(live, function="outbox_table_notify") for live in HEALTHY.triggers)
+    )
+    assert [problem.kind for problem in problems(ours, expected)] == ["unwanted_trigger"] * 2
+    assert not any(problem.stops_relay for problem in problems(ours, expected))
+    assert problems(replace(HEALTHY, triggers=()), expected) == []
+    others = tuple(replace(live, function="audit") for live in HEALTHY.triggers)
+    assert problems(replace(HEALTHY, triggers=others), expected) == []

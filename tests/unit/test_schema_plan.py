@@ -134,3 +134,10 @@ def test_indexes_of_a_partitioned_table_are_built_under_a_lock() -> None:
 )
 def test_triggers_come_last(triggers: Any, expected: tuple[str, str]) -> None:
     assert steps(dataclasses.replace(CURRENT, triggers=triggers)) == [expected]
+
+
+def test_triggers_that_are_not_wanted_are_dropped() -> None:
+    ours = tuple(dataclasses.replace(live, function="outbox_table_notify") for live in CURRENT.triggers)
+    expected = Expected.of(TABLE, DEFAULT_CHANNEL, notify=False)
+    [step] = upgrade_plan(dataclasses.replace(CURRENT, triggers=ours), expected, DEFAULT_CHANNEL)
+    assert (step.lock, "DROP TRIGGER" in step.sql) == (EXCLUSIVE, True)

@@ -9,11 +9,13 @@ from outbox.schema.locking import advisory_key
 from outbox.schema.metadata import table
 from outbox.schema.problem import Problem, ProblemKind
 from outbox.schema.session import check, check_sync, create, create_sync, plan_upgrade, upgrade, upgrade_sync
-from outbox.schema.trigger import DEFAULT_CHANNEL, NOTIFY_HORIZON, concerns
+from outbox.schema.trigger import ASLEEP_LOCK, DEFAULT_CHANNEL, DUTY_LOCK, NOTIFY_HORIZON, concerns
 from outbox.schema.upgrading import upgrade_sql
 
 __all__ = [
+    "ASLEEP_LOCK",
     "DEFAULT_CHANNEL",
+    "DUTY_LOCK",
     "NOTIFY_HORIZON",
     "Problem",
     "ProblemKind",

@@ -9,8 +9,12 @@ from outbox.schema.trigger import DEFAULT_CHANNEL, FUNCTION_SUFFIX, trigger_step
 from outbox.table import COLUMNS, DEFAULT_TABLE, TableName, quote_literal
 
 
-def create_sql(table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL) -> str:
-    """One statement that makes the table with its indexes and trigger, or what is missing of the last two.
+def create_sql(
+    table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL, *, notify: bool = True
+) -> str:
+    """One statement that makes the table with its indexes and triggers, or what is missing of the last two.
+
+    Without `notify` the table gets no triggers, and those of ours that it has are removed.
 
     It may run any number of times, also at once, and on a complete table it locks nobody out. A table that
     lacks columns is refused: `upgrade_sql` brings that to the present.
@@ -21,14 +25,14 @@ def create_sql(table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAU
 DECLARE{STEP_VARIABLES}
     absent text;
 BEGIN{lock_sql(table)}
-    IF to_regclass({creation_name_sql(table, table.sql)}) IS NULL THEN
+    IF pg_catalog.to_regclass({creation_name_sql(table, table.sql)}) IS NULL THEN
         CREATE TABLE {table.sql} (
             {columns}
         );
     END IF;
-    this_table := {quote_literal(table.sql)};
+    this_table := {quote_literal(table.sql)}::regclass;
 {refuse_other_kinds_sql(table)}{_refuse_older_sql(table)}\
-{steps_sql(table, [*missing_index_steps(table), *trigger_steps(table, channel)])}END
+{steps_sql(table, [*missing_index_steps(table), *trigger_steps(table, channel, notify=notify)])}END
 """
     return f"DO {dollar_quoted(body, 'outbox')};"
 
@@ -42,7 +46,7 @@ def drop_sql(table_name: str | TableName = DEFAULT_TABLE) -> str:
     body = f"""
 DECLARE{STEP_VARIABLES}
 BEGIN{lock_sql(table)}
-    this_table := to_regclass({quote_literal(table.sql)});
+    this_table := pg_catalog.to_regclass({quote_literal(table.sql)});
     lock_mode := 'ACCESS EXCLUSIVE';
     IF this_table IS NOT NULL THEN
 {acquire_sql(table)}    END IF;
@@ -66,8 +70,8 @@ def refuse_other_kinds_sql(table: TableName) -> str:
 
 def _refuse_older_sql(table: TableName) -> str:
     return f"""
-    SELECT string_agg(expected, ', ') INTO absent
-    FROM unnest({array_sql([column.name for column in COLUMNS])}) AS expected
+    SELECT pg_catalog.string_agg(expected, ', ') INTO absent
+    FROM pg_catalog.unnest({array_sql([column.name for column in COLUMNS])}) AS expected
     WHERE NOT EXISTS (
         SELECT FROM pg_attribute
         WHERE attrelid = this_table AND attname = expected AND NOT attisdropped

@@ -7,8 +7,9 @@ from outbox.schema.quoting import array_sql
 from outbox.table import INDEXES, Index, TableName, quote_identifier, quote_literal
 
 SHAPE = """CASE WHEN indisunique THEN 'UNIQUE ' ELSE '' END
-            || regexp_replace(
-                substring(pg_get_indexdef(indexrelid) FROM '.* USING (.*)'), ' WITH [(][^)]*[)]', ''
+            || pg_catalog.regexp_replace(
+                substring(pg_catalog.pg_get_indexdef(indexrelid) FROM '.* USING (.*)'),
+                ' WITH [(][^)]*[)]', ''
             )"""
 """The SQL expression over `pg_index` that `Index.shape` is compared with; storage options do not count."""
 

@@ -7,7 +7,13 @@ from typing import Any
 from outbox.schema.observation import ObservedColumn, ObservedIndex, ObservedTable, ObservedTrigger
 from outbox.schema.problem import Problem, ProblemKind
 from outbox.schema.row_security import row_security_problems
-from outbox.schema.trigger import TRIGGERS, Trigger, function_source
+from outbox.schema.trigger import (
+    FUNCTION_SUFFIX,
+    TRIGGERS,
+    Trigger,
+    former_function_source,
+    function_source,
+)
 from outbox.table import COLUMNS, INDEXES, Column, Index, TableName, quote_identifier
 
 
@@ -24,11 +30,15 @@ class Expected:
     indexes: tuple[Index, ...] = INDEXES
     """The indexes it needs; it may have others."""
     triggers: tuple[Trigger, ...] = TRIGGERS
-    """The triggers it needs; it may have others."""
+    """The triggers it needs; it may have others. Without any it must not have ours either."""
+    former_source: str | None = None
+    """The body that the function had in the version before."""
 
     @classmethod
-    def of(cls, table_name: str | TableName, channel: str) -> "Expected":
-        return cls(TableName.parse(table_name), function_source(channel))
+    def of(cls, table_name: str | TableName, channel: str, *, notify: bool = True) -> "Expected":
+        table = TableName.parse(table_name)
+        source, former = function_source(channel), former_function_source(channel)
+        return cls(table, source, triggers=TRIGGERS if notify else (), former_source=former)
 
 
 _UPGRADE = "run outbox.schema.upgrade_sql()"
@@ -43,10 +53,12 @@ _BEFORE_INSERT_OF_ROW = 0b111  # the bits of pg_trigger.tgtype
 _WIDENED = ("smallint", "integer")
 
 
-def judged(rows: Sequence[tuple[Any, ...]], table_name: str | TableName, channel: str) -> list[Problem]:
+def judged(
+    rows: Sequence[tuple[Any, ...]], table_name: str | TableName, channel: str, *, notify: bool = True
+) -> list[Problem]:
     """The problems told by what `OBSERVE` returned."""
     observed = ObservedTable.read(rows[0][0]) if rows else None
-    return problems(observed, Expected.of(table_name, channel))
+    return problems(observed, Expected.of(table_name, channel, notify=notify))
 
 
 def problems(observed: ObservedTable | None, expected: Expected) -> list[Problem]:
@@ -66,6 +78,7 @@ def problems(observed: ObservedTable | None, expected: Expected) -> list[Problem
         *_key_problems(observed, expected),
         *_index_problems(observed, expected),
         *_trigger_problems(observed, expected),
+        *_unwanted_trigger_problems(observed, expected),
         *row_security_problems(observed, table),
     ]
 
@@ -89,11 +102,16 @@ def _extra_column_problems(observed: ObservedTable, expected: Expected) -> Itera
         return  # it may give the column its value
     known = {column.name for column in expected.columns}
     for live in observed.columns:
-        if live.name not in known and not live.nullable and not live.filled:
+        takes_null = live.nullable and live.nullable_domain
+        if live.name not in known and not takes_null and not live.filled:
             name = quote_identifier(live.name)
+            column = f"ALTER TABLE {expected.table.sql} ALTER COLUMN {name}"
+            cure = (
+                f"{column} DROP NOT NULL, or SET DEFAULT" if live.nullable_domain else f"{column} SET DEFAULT"
+            )
             text = (
-                f"column {name} is NOT NULL and has no default, so that every emit fails; run ALTER TABLE "
-                f"{expected.table.sql} ALTER COLUMN {name} DROP NOT NULL, or SET DEFAULT with a fitting value"
+                f"column {name} is NOT NULL and has no default, so that every emit fails; "
+                f"run {cure} with a fitting value"
             )
             yield _problem(expected.table, "unfilled_column", live.name, text)
 
@@ -159,13 +177,19 @@ def _trigger_problems(observed: ObservedTable, expected: Expected) -> Iterator[P
     table = expected.table
     for trigger in expected.triggers:
         name = table.derived(trigger.suffix)
-        current = [live for live in observed.triggers if _is_current(live, trigger, expected)]
+        current = [live for live in observed.triggers if _runs(live, trigger, expected.function_source)]
         if any(live.enabled for live in current):
             continue
         if current:
             quoted = quote_identifier(current[0].name)
             text = f"trigger {quoted} is disabled; run ALTER TABLE {table.sql} ENABLE TRIGGER {quoted}"
             yield _problem(table, "disabled_trigger", current[0].name, text)
+        elif any(live.enabled and _runs(live, trigger, expected.former_source) for live in observed.triggers):
+            text = (
+                f"trigger {quote_identifier(name)} notifies at every commit, as it is of the version before; "
+                f"when the relays are upgraded, {_UPGRADE}"
+            )
+            yield _problem(table, "older_trigger", name, text)
         elif any(live.name == name for live in observed.triggers):
             text = (
                 f"trigger {quote_identifier(name)} is of another version or for another channel; {_UPGRADE}"
@@ -176,11 +200,24 @@ def _trigger_problems(observed: ObservedTable, expected: Expected) -> Iterator[P
             yield _problem(table, "missing_trigger", name, text)
 
 
-def _is_current(live: ObservedTrigger, trigger: Trigger, expected: Expected) -> bool:
+def _unwanted_trigger_problems(observed: ObservedTable, expected: Expected) -> Iterator[Problem]:
+    if expected.triggers:
+        return
+    table = expected.table
+    for live in observed.triggers:
+        if live.enabled and live.function == table.derived(FUNCTION_SUFFIX):
+            text = (
+                f"trigger {quote_identifier(live.name)} notifies, and must not; {_UPGRADE} with notify=False"
+            )
+            yield _problem(table, "unwanted_trigger", live.name, text)
+
+
+def _runs(live: ObservedTrigger, trigger: Trigger, source: str | None) -> bool:
     return (
-        live.type == trigger.type
+        source is not None
+        and live.type == trigger.type
         and live.new_rows == trigger.new_rows
-        and live.source.strip() == expected.function_source.strip()
+        and live.source.strip() == source.strip()
     )
 
 

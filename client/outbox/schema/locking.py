@@ -36,7 +36,7 @@ class Step:
 
 
 STEP_VARIABLES = """
-    this_table regclass;
+    this_table oid;
     item record;
     lock_mode text;
     own_timeout text;"""
@@ -96,11 +96,11 @@ def acquire_sql(
     """PL/pgSQL that locks `this_table` in the mode `lock_mode`, and lets emitters through while it waits."""
     milliseconds = round(lock_timeout.total_seconds() * 1000)
     in_use = f"table {table.sql} is in use by other transactions: could not lock it in "
-    return f"""        own_timeout := current_setting('lock_timeout');
+    return f"""        own_timeout := pg_catalog.current_setting('lock_timeout');
         FOR attempt IN 1..{lock_attempts} LOOP
             BEGIN
                 IF own_timeout = '0' THEN
-                    PERFORM set_config('lock_timeout', '{milliseconds}ms', true);
+                    PERFORM pg_catalog.set_config('lock_timeout', '{milliseconds}ms', true);
                 END IF;
                 EXECUTE {quote_literal(f"LOCK TABLE {table.sql} IN ")} || lock_mode || ' MODE';
                 EXIT;
@@ -108,19 +108,23 @@ def acquire_sql(
                 IF attempt = {lock_attempts} THEN
                     RAISE EXCEPTION USING
                         ERRCODE = 'lock_not_available',
-                        MESSAGE = {quote_literal(in_use)} || lock_mode || ' mode, attempts: ' || attempt,
+                        MESSAGE = {quote_literal(in_use)} || lock_mode
+                            || ' mode, attempts: ' || attempt::text,
                         HINT = 'Wait for these processes of pg_stat_activity or end them, and run it again: '
                             || coalesce((
-                                SELECT string_agg(DISTINCT pid::text, ', ')
+                                SELECT pg_catalog.string_agg(DISTINCT pid::text, ', ')
                                 FROM pg_locks
                                 WHERE relation = this_table AND granted AND pid <> pg_backend_pid()
                             ), 'none is left');
                 END IF;
                 -- Emitters that have queued behind this attempt get through now.
-                PERFORM pg_sleep(least(0.1 * 2 ^ attempt, 3) * (0.5 + random() / 2));
+                PERFORM pg_catalog.pg_sleep(
+                    least(0.1::float8 * pg_catalog.power(2::float8, attempt::float8), 3::float8)
+                    * (0.5::float8 + random() / 2::float8)
+                );
             END;
         END LOOP;
-        PERFORM set_config('lock_timeout', own_timeout, true);
+        PERFORM pg_catalog.set_config('lock_timeout', own_timeout, true);
 """
 
 

@@ -8,7 +8,13 @@ from outbox.schema.trigger import DEFAULT_CHANNEL
 from outbox.table import COLUMNS, DEFAULT_TABLE, INDEXES, Column, Index, TableName
 
 
-def table(metadata: Any, table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL) -> Any:
+def table(
+    metadata: Any,
+    table_name: str | TableName = DEFAULT_TABLE,
+    channel: str = DEFAULT_CHANNEL,
+    *,
+    notify: bool = True,
+) -> Any:
     """The outbox table as a `sqlalchemy.Table` in the given `MetaData`.
 
     `metadata.create_all()` makes its trigger too. Autogenerate knows no triggers: add
@@ -25,7 +31,7 @@ def table(metadata: Any, table_name: str | TableName = DEFAULT_TABLE, channel: s
         schema=None if name.schema is None else _exactly(name.schema),
     )
     # DDL() substitutes percent signs.
-    complete = sqlalchemy.DDL(create_sql(name, channel).replace("%", "%%"))
+    complete = sqlalchemy.DDL(create_sql(name, channel, notify=notify).replace("%", "%%"))
     sqlalchemy.event.listen(result, "after_create", complete)
     return result
 

@@ -12,23 +12,24 @@ from outbox.schema.indexes import SHAPE, USABLE
 OBSERVE = Statement.of(
     "observe_table",
     f"""
-SELECT json_build_object(
+SELECT pg_catalog.json_build_object(
     'kind', relkind,
     'columns', ARRAY(
-        SELECT json_build_object(
+        SELECT pg_catalog.json_build_object(
             'name', attname,
-            'type', format_type(atttypid, atttypmod),
+            'type', pg_catalog.format_type(atttypid, atttypmod),
             'nullable', NOT attnotnull,
-            'filled', atthasdef OR attidentity <> '' OR attgenerated <> '',
+            'nullable_domain', NOT typnotnull,
+            'filled', atthasdef OR attidentity <> '' OR attgenerated <> '' OR typdefault IS NOT NULL,
             'serial', attidentity = ''
-                AND pg_get_serial_sequence(this_table.oid::regclass::text, attname) IS NOT NULL
+                AND pg_catalog.pg_get_serial_sequence(this_table.oid::regclass::text, attname) IS NOT NULL
         )
-        FROM pg_attribute
+        FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
         WHERE attrelid = this_table.oid AND attnum > 0 AND NOT attisdropped
         ORDER BY attnum
     ),
     'indexes', ARRAY(
-        SELECT json_build_object(
+        SELECT pg_catalog.json_build_object(
             'name', relname, 'shape', {SHAPE}, 'usable', {USABLE}, 'sql', indexrelid::regclass
         )
         FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
@@ -36,11 +37,12 @@ SELECT json_build_object(
         ORDER BY relname
     ),
     'triggers', ARRAY(
-        SELECT json_build_object(
+        SELECT pg_catalog.json_build_object(
             'name', tgname,
             'type', tgtype,
             'new_rows', tgnewtable,
             'source', prosrc,
+            'function', proname,
             'enabled', tgenabled IN ('O', 'A')
         )
         FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
@@ -49,19 +51,20 @@ SELECT json_build_object(
     ),
     'partitioned_by', ARRAY(
         SELECT coalesce(attname, '')
-        FROM pg_partitioned_table CROSS JOIN unnest(partattrs) AS key
+        FROM pg_partitioned_table CROSS JOIN pg_catalog.unnest(partattrs) AS key
             LEFT JOIN pg_attribute ON attrelid = partrelid AND attnum = key
         WHERE partrelid = this_table.oid
     ),
-    'row_security', CASE WHEN row_security_active(this_table.oid) THEN json_build_object(
+    'row_security', CASE
+        WHEN pg_catalog.row_security_active(this_table.oid) THEN pg_catalog.json_build_object(
         'role', current_user,
         'commands', ARRAY(
-            SELECT command FROM unnest(ARRAY['SELECT', 'UPDATE', 'DELETE']) AS command
-            WHERE has_table_privilege(this_table.oid, command)
-                OR (command <> 'DELETE' AND has_any_column_privilege(this_table.oid, command))
+            SELECT command FROM pg_catalog.unnest(ARRAY['SELECT', 'UPDATE', 'DELETE']) AS command
+            WHERE pg_catalog.has_table_privilege(this_table.oid, command)
+                OR (command <> 'DELETE' AND pg_catalog.has_any_column_privilege(this_table.oid, command))
         ),
         'policies', ARRAY(
-            SELECT json_build_object(
+            SELECT pg_catalog.json_build_object(
                 'name', polname,
                 'command', CASE polcmd
                     WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT'
@@ -70,10 +73,10 @@ SELECT json_build_object(
                 END,
                 'permissive', polpermissive,
                 'applies', EXISTS (
-                    SELECT FROM unnest(polroles) AS role
-                    WHERE role = 0 OR pg_has_role(role, 'USAGE')
+                    SELECT FROM pg_catalog.unnest(polroles) AS role
+                    WHERE role = 0::oid OR pg_catalog.pg_has_role(role, 'USAGE')
                 ),
-                'condition', pg_get_expr(polqual, polrelid)
+                'condition', pg_catalog.pg_get_expr(polqual, polrelid)
             )
             FROM pg_policy
             WHERE polrelid = this_table.oid
@@ -82,7 +85,7 @@ SELECT json_build_object(
     ) END
 )::text
 FROM pg_class AS this_table
-WHERE oid = to_regclass($1)
+WHERE oid = pg_catalog.to_regclass($1)::oid
 """,
 )
 """Takes a quoted name, and returns one JSON document, or no row if there is nothing of that name."""
@@ -99,9 +102,11 @@ class ObservedColumn:
     nullable: bool
     """Whether it takes NULL."""
     filled: bool
-    """Whether it has a default, is an identity or is generated."""
+    """Whether it or its domain has a default, or it is an identity or generated."""
     serial: bool = False
     """Whether its default is a sequence of its own."""
+    nullable_domain: bool = True
+    """Whether its type takes NULL: a domain may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,8 @@ class ObservedTrigger:
     """The body of its function."""
     enabled: bool
     """Whether it fires for an ordinary session."""
+    function: str = ""
+    """The name of its function, unquoted and without its schema."""
 
 
 @dataclass(frozen=True, slots=True)

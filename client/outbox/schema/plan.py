@@ -32,7 +32,7 @@ _COLUMN_KINDS = (
     "unwanted_not_null",
     "missing_default",
 )
-_TRIGGER_KINDS = ("missing_trigger", "outdated_trigger")
+_TRIGGER_KINDS = ("missing_trigger", "outdated_trigger", "older_trigger", "unwanted_trigger")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,9 @@ def _last_steps(
     changes += [f"{name} of the original library" for name in leftovers]
     if changes:
         lock = EXCLUSIVE if leftovers else _trigger_lock(observed, expected, found)
-        yield UpgradeStep("; ".join(changes), lock, upgrade_sql(expected.table, channel))
+        yield UpgradeStep(
+            "; ".join(changes), lock, upgrade_sql(expected.table, channel, notify=bool(expected.triggers))
+        )
 
 
 def _is_last(observed: ObservedTable, problem: Problem) -> bool:
@@ -123,6 +125,8 @@ def _is_last(observed: ObservedTable, problem: Problem) -> bool:
 
 
 def _trigger_lock(observed: ObservedTable, expected: Expected, found: list[Problem]) -> str:
+    if any(problem.kind == "unwanted_trigger" for problem in found):
+        return EXCLUSIVE
     by_name = {live.name: live for live in observed.triggers}
     for trigger in expected.triggers:
         live = by_name.get(expected.table.derived(trigger.suffix))

@@ -17,11 +17,20 @@ ProblemKind: TypeAlias = Literal[
     "invalid_index",
     "missing_trigger",
     "outdated_trigger",
+    "older_trigger",
     "disabled_trigger",
+    "unwanted_trigger",
     "rows_hidden_from_role",
     "rows_filtered_for_role",
 ]
 """What can be wrong with a table."""
+
+_WORKABLE: tuple[ProblemKind, ...] = (
+    "unfilled_column",
+    "older_trigger",
+    "unwanted_trigger",
+    "rows_filtered_for_role",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +46,8 @@ class Problem:
 
     @property
     def stops_relay(self) -> bool:
-        """False if a relay can work: only emits fail, or rows may be hidden from it, maybe on purpose."""
-        return self.kind not in ("unfilled_column", "rows_filtered_for_role")
+        """False if a relay can work: only emits fail or are slower, or rows are hidden, maybe on purpose."""
+        return self.kind not in _WORKABLE
 
     @property
     def is_warning(self) -> bool:

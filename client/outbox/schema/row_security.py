@@ -15,14 +15,12 @@ def row_security_problems(observed: ObservedTable, table: TableName) -> Iterator
     security = observed.row_security
     if security is None:
         return
-    role, cure = quote_identifier(security.role), _cure(table, security)
-    if hidden := [command for command in security.commands if _hides_all(_applying(security, command))]:
-        commands = ", ".join(hidden)
+    role, cure = quote_identifier(security.role), showing_cure(table, security, "relay")
+    if hidden := rows_hidden(security):
         yield Problem(
             "rows_hidden_from_role",
             security.role,
-            f"table {table.sql}: row-level security hides every row from {commands} of role {role}, so that "
-            f"a relay with this role sends nothing; {cure}",
+            f"table {table.sql}: {hidden}, so that a relay with this role sends nothing; {cure}",
         )
     elif filtering := _filtering(security):
         names = ", ".join(map(quote_identifier, filtering))
@@ -32,6 +30,15 @@ def row_security_problems(observed: ObservedTable, table: TableName) -> Iterator
             f"table {table.sql}: row-level security may hide rows from role {role}, and a relay with this "
             f"role never sends these, by the conditions of {names}; unless that is intended, {cure}",
         )
+
+
+def rows_hidden(security: ObservedRowSecurity) -> str | None:
+    """From which statements every row is hidden; None if from none of those that the role is granted."""
+    hidden = [command for command in security.commands if _hides_all(_applying(security, command))]
+    if not hidden:
+        return None
+    role = quote_identifier(security.role)
+    return f"row-level security hides every row from {', '.join(hidden)} of role {role}"
 
 
 def _applying(security: ObservedRowSecurity, command: str) -> list[ObservedPolicy]:
@@ -60,13 +67,14 @@ def _filtering(security: ObservedRowSecurity) -> list[str]:
     return list(names)
 
 
-def _cure(table: TableName, security: ObservedRowSecurity) -> str:
+def showing_cure(table: TableName, security: ObservedRowSecurity, program: str) -> str:
+    """What shows all rows to the role, with a policy named after the program that needs it."""
     role = quote_identifier(security.role)
     restrictive = [policy for policy in security.policies if policy.applies and not policy.permissive]
     if any(policy.condition not in (None, "true") for policy in restrictive):
         # No further policy shows what a restrictive one hides.
         return f"have a superuser run ALTER ROLE {role} BYPASSRLS"
     taken = {policy.name for policy in security.policies}
-    suffixes = ("relay", *(f"relay_{number}" for number in range(2, len(taken) + 3)))
+    suffixes = (program, *(f"{program}_{number}" for number in range(2, len(taken) + 3)))
     name = next(name for name in map(table.derived, suffixes) if name not in taken)
     return f"run CREATE POLICY {quote_identifier(name)} ON {table.sql} TO {role} USING (true)"

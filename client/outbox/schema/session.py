@@ -20,17 +20,25 @@ if TYPE_CHECKING:
 
 
 async def create(
-    session: Any, table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL
+    session: Any,
+    table_name: str | TableName = DEFAULT_TABLE,
+    channel: str = DEFAULT_CHANNEL,
+    *,
+    notify: bool = True,
 ) -> None:
     """Make the table, its indexes and its trigger where they are missing."""
-    await _execute(session, Statement.of("create_table", create_sql(table_name, channel)))
+    await _execute(session, Statement.of("create_table", create_sql(table_name, channel, notify=notify)))
 
 
 def create_sync(
-    session: Any, table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL
+    session: Any,
+    table_name: str | TableName = DEFAULT_TABLE,
+    channel: str = DEFAULT_CHANNEL,
+    *,
+    notify: bool = True,
 ) -> None:
     """Make the table, its indexes and its trigger where they are missing."""
-    statement = Statement.of("create_table", create_sql(table_name, channel))
+    statement = Statement.of("create_table", create_sql(table_name, channel, notify=notify))
     _sync_driver(session).execute(session, statement, ())
 
 
@@ -39,11 +47,14 @@ async def upgrade(
     table_name: str | TableName = DEFAULT_TABLE,
     channel: str = DEFAULT_CHANNEL,
     *,
+    notify: bool = True,
     lock_timeout: timedelta = LOCK_TIMEOUT,
     lock_attempts: int = LOCK_ATTEMPTS,
 ) -> None:
     """Bring an older table to the present, keeping every row; `upgrade_sql` says what it locks."""
-    sql = upgrade_sql(table_name, channel, lock_timeout=lock_timeout, lock_attempts=lock_attempts)
+    sql = upgrade_sql(
+        table_name, channel, notify=notify, lock_timeout=lock_timeout, lock_attempts=lock_attempts
+    )
     await _execute(session, Statement.of("upgrade_table", sql))
 
 
@@ -52,17 +63,24 @@ def upgrade_sync(
     table_name: str | TableName = DEFAULT_TABLE,
     channel: str = DEFAULT_CHANNEL,
     *,
+    notify: bool = True,
     lock_timeout: timedelta = LOCK_TIMEOUT,
     lock_attempts: int = LOCK_ATTEMPTS,
 ) -> None:
     """Bring an older table to the present, keeping every row; `upgrade_sql` says what it locks."""
-    sql = upgrade_sql(table_name, channel, lock_timeout=lock_timeout, lock_attempts=lock_attempts)
+    sql = upgrade_sql(
+        table_name, channel, notify=notify, lock_timeout=lock_timeout, lock_attempts=lock_attempts
+    )
     statement = Statement.of("upgrade_table", sql)
     _sync_driver(session).execute(session, statement, ())
 
 
 async def check(
-    session: Any, table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL
+    session: Any,
+    table_name: str | TableName = DEFAULT_TABLE,
+    channel: str = DEFAULT_CHANNEL,
+    *,
+    notify: bool = True,
 ) -> list[Problem]:
     """Tell what is wrong with the table; nothing is where it will do."""
     # Imported here, as below: an application that only emits does not wait for what only a check needs.
@@ -70,22 +88,30 @@ async def check(
     from outbox.schema.observation import OBSERVE
 
     rows = await _fetch(session, OBSERVE, (TableName.parse(table_name).sql,))
-    return judged(rows, table_name, channel)
+    return judged(rows, table_name, channel, notify=notify)
 
 
 def check_sync(
-    session: Any, table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL
+    session: Any,
+    table_name: str | TableName = DEFAULT_TABLE,
+    channel: str = DEFAULT_CHANNEL,
+    *,
+    notify: bool = True,
 ) -> list[Problem]:
     """Tell what is wrong with the table; nothing is where it will do."""
     from outbox.schema.inspection import judged
     from outbox.schema.observation import OBSERVE
 
     rows = _sync_driver(session).fetch(session, OBSERVE, (TableName.parse(table_name).sql,))
-    return judged(rows, table_name, channel)
+    return judged(rows, table_name, channel, notify=notify)
 
 
 async def plan_upgrade(
-    session: Any, table_name: str | TableName = DEFAULT_TABLE, channel: str = DEFAULT_CHANNEL
+    session: Any,
+    table_name: str | TableName = DEFAULT_TABLE,
+    channel: str = DEFAULT_CHANNEL,
+    *,
+    notify: bool = True,
 ) -> "list[UpgradeStep]":
     """The statements of an upgrade with what each of them locks, to be run outside of a transaction.
 
@@ -95,7 +121,7 @@ async def plan_upgrade(
     from outbox.schema.observation import OBSERVE, ObservedTable
     from outbox.schema.plan import upgrade_plan
 
-    expected = Expected.of(table_name, channel)
+    expected = Expected.of(table_name, channel, notify=notify)
     rows = await _fetch(session, OBSERVE, (expected.table.sql,))
     observed = ObservedTable.read(rows[0][0]) if rows else None
     if observed is None or observed.kind not in ("r", "p"):

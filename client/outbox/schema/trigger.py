@@ -21,6 +21,16 @@ open between an INSERT and its commit. A timer due sooner has to wake the relay 
 one is found in time anyway, and notifying takes a lock that all committing transactions share.
 """
 
+ASLEEP_LOCK = 0x6F627800
+"""The first half of the key of an advisory lock; the second is the table's oid.
+
+A relay holds it exclusively while it sleeps. One that emits while none sleeps has it shared until its
+commit, so that a relay which gets it sees all that was committed without a notification.
+"""
+
+DUTY_LOCK = 0x6F627801
+"""The first half of the key of the lock that lets one relay of a table at a time fall asleep so."""
+
 FUNCTION_SUFFIX = "notify"
 """What follows the table's name in the name of the triggers' function."""
 
@@ -62,7 +72,46 @@ TRIGGERS = (
 def function_source(channel: str) -> str:
     """The body of the triggers' function. It names no table, so a renamed table still announces itself."""
     _check_channel(channel)
+    # Every name and operator has its schema: an emitter's search path may lead to others. A SET clause would
+    # do as well, and cost each call a change of the setting and back.
     # clock_timestamp() and not now(): in a transaction open for a while, a timer set by now() is due sooner.
+    return f"""
+DECLARE
+    announced pg_catalog.oid := TG_RELID;
+    horizon pg_catalog.timestamptz;
+BEGIN
+    IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+        -- For each row, and so on the partition that has it.
+        announced := COALESCE(pg_catalog.pg_partition_root(TG_RELID), TG_RELID);
+    END IF;
+    -- No relay sleeps, and none falls asleep before it has seen what this transaction commits.
+    IF pg_catalog.pg_try_advisory_xact_lock_shared({ASLEEP_LOCK}, announced::pg_catalog.int4) THEN
+        RETURN NULL;
+    END IF;
+    horizon := pg_catalog.clock_timestamp()
+        OPERATOR(pg_catalog.+) '{_HORIZON_SECONDS} seconds'::pg_catalog.interval;
+    IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+        IF NEW.send_after OPERATOR(pg_catalog.>) horizon THEN
+            RETURN NULL;
+        END IF;
+    ELSIF NOT EXISTS (SELECT FROM new_rows WHERE send_after OPERATOR(pg_catalog.<=) horizon) THEN
+        RETURN NULL;
+    END IF;
+    PERFORM pg_catalog.pg_notify(
+        {quote_literal(channel)},
+        pg_catalog.quote_ident(nspname) OPERATOR(pg_catalog.||) '.'
+            OPERATOR(pg_catalog.||) pg_catalog.quote_ident(relname)
+    )
+    FROM pg_catalog.pg_class
+        JOIN pg_catalog.pg_namespace ON pg_namespace.oid OPERATOR(pg_catalog.=) relnamespace
+    WHERE pg_class.oid OPERATOR(pg_catalog.=) announced;
+    RETURN NULL;
+END
+"""
+
+
+def former_function_source(channel: str) -> str:
+    """What the body was until 0.1, which notifies whatever relays do: any relay works with it."""
     return f"""
 DECLARE
     horizon CONSTANT timestamptz := clock_timestamp() + interval '{_HORIZON_SECONDS} seconds';
@@ -83,8 +132,10 @@ END
 """
 
 
-def trigger_steps(table: TableName, channel: str) -> list[Step]:
-    """Make the function and the triggers that are missing or differ."""
+def trigger_steps(table: TableName, channel: str, *, notify: bool = True) -> list[Step]:
+    """Make the function and the triggers that are missing or differ; without `notify`, remove them."""
+    if not notify:
+        return [_removal_step(table)]
     source = function_source(channel)
     function = f"{table.derived_sql(FUNCTION_SUFFIX)}()"
     triggers = array_sql([table.derived(trigger.suffix) for trigger in TRIGGERS])
@@ -101,6 +152,20 @@ def trigger_steps(table: TableName, channel: str) -> list[Step]:
     return [renewal, *(step for trigger in TRIGGERS for step in _trigger_steps(table, trigger, source))]
 
 
+def _removal_step(table: TableName) -> Step:
+    function = f"{table.derived_sql(FUNCTION_SUFFIX)}()"
+    found = f"""FROM pg_trigger
+        WHERE tgrelid = this_table AND tgfoid = to_regprocedure({creation_name_sql(table, function)})"""
+    return Step(
+        f"EXISTS (\n        SELECT {found}\n    )",
+        f"""        FOR item IN SELECT tgname {found} LOOP
+            EXECUTE 'DROP TRIGGER ' || quote_ident(item.tgname) || {quote_literal(f" ON {table.sql}")};
+        END LOOP;
+        DROP FUNCTION {function};
+""",
+    )
+
+
 def _trigger_steps(table: TableName, trigger: Trigger, source: str) -> list[Step]:
     name = table.derived(trigger.suffix)
     function = f"{table.derived_sql(FUNCTION_SUFFIX)}()"
@@ -113,7 +178,7 @@ def _trigger_steps(table: TableName, trigger: Trigger, source: str) -> list[Step
         {found}
             AND tgtype = {trigger.type} AND tgnewtable {new_rows}
             AND (
-                tgfoid = to_regprocedure({creation_name_sql(table, function)})
+                tgfoid = pg_catalog.to_regprocedure({creation_name_sql(table, function)})::oid
                 OR prosrc = {quote_literal(source)}
             )
     )"""
