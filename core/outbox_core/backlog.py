@@ -24,6 +24,13 @@ WITH due AS (
     SELECT FROM {table} WHERE parked_at IS NOT NULL LIMIT $1::integer
 ), oldest AS (
     SELECT least((SELECT min(send_after) FROM due), (SELECT min(send_after) FROM keyed)) AS send_after
+), relations AS (
+    -- Autovacuum keeps no statistics of a partitioned table as a whole.
+    SELECT oid, reltuples FROM pg_catalog.pg_class
+    WHERE relkind = 'r' AND oid IN (
+        SELECT $2::text::regclass::oid
+        UNION SELECT relid::oid FROM pg_catalog.pg_partition_tree($2::text::regclass)
+    )
 )
 SELECT
     (SELECT count(*) FROM due) + (SELECT count(*) FROM keyed) AS due,
@@ -31,13 +38,8 @@ SELECT
     greatest(0, extract(epoch FROM clock_timestamp()) - extract(epoch FROM send_after))::float8
         AS oldest_seconds,
     (SELECT count(*) FROM parked) AS parked,
-    (
-        -- Autovacuum keeps no statistics of a partitioned table as a whole.
-        SELECT sum(greatest(reltuples, 0))::bigint FROM pg_class
-        WHERE relkind = 'r' AND oid IN (
-            SELECT $2::text::regclass UNION SELECT relid FROM pg_partition_tree($2::text::regclass)
-        )
-    ) AS rows_estimated
+    (SELECT sum(greatest(reltuples, 0))::bigint FROM relations) AS rows_estimated,
+    (SELECT sum(pg_catalog.pg_stat_get_dead_tuples(oid))::bigint FROM relations) AS dead_rows
 FROM oldest
 """
 
@@ -54,6 +56,8 @@ class Backlog:
     """Parked messages, counted up to the limit."""
     oldest_at: datetime | None = None
     """Since when the oldest has been due, by the server's clock; None where none is."""
+    dead_rows: int = 0
+    """Dead rows that vacuum has not removed, as Postgres estimates them."""
 
 
 async def measure(connection: Any, table: TableName) -> Backlog:
@@ -70,4 +74,5 @@ async def measure(connection: Any, table: TableName) -> Backlog:
         min(row["parked"], EXACT_UP_TO),
         # asyncpg gives every moment in UTC, but for -infinity, which has no zone.
         oldest_at and oldest_at.replace(tzinfo=UTC),
+        row["dead_rows"] or 0,
     )

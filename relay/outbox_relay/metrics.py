@@ -46,6 +46,16 @@ class _Collectors:
         self.parked_rows = gauge(
             "outbox_table_parked", "Parked messages in the table, counted up to 10,000.", by_exchange
         )
+        self.dead_rows = gauge(
+            "outbox_table_dead_rows",
+            "Dead rows of the table that vacuum has not removed, as Postgres estimates them.",
+            by_exchange,
+        )
+        self.vacuum_held = gauge(
+            "outbox_vacuum_horizon_held_seconds",
+            "How long the same transaction or standby has kept many dead rows from vacuum; 0 if none does.",
+            by_exchange,
+        )
         self.parked = counter(
             "outbox_messages_parked", "Messages given up and kept for a person to look at.", by_reason
         )
@@ -99,6 +109,8 @@ class Metrics:
         self._backlog = collectors.backlog.labels(exchange)
         self._oldest = collectors.oldest.labels(exchange)
         self._parked_rows = collectors.parked_rows.labels(exchange)
+        self._dead_rows = collectors.dead_rows.labels(exchange)
+        self._vacuum_held = collectors.vacuum_held.labels(exchange)
         self._batch = collectors.batch.labels(exchange)
         self._confirm = collectors.confirm.labels(exchange)
         self._unconfirmed = collectors.unconfirmed.labels(exchange)
@@ -145,3 +157,7 @@ class Metrics:
         self._backlog.set(due)
         self._oldest.set(oldest_seconds)
         self._parked_rows.set(parked)
+
+    def vacuum(self, dead_rows: int, held_seconds: float) -> None:
+        self._dead_rows.set(dead_rows)
+        self._vacuum_held.set(held_seconds)

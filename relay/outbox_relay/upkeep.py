@@ -1,9 +1,10 @@
-"""What the relay does beside the traffic: measure the backlog, and delete what was kept long enough."""
+"""What the relay does beside the traffic: the backlog, vacuum, and what was kept long enough."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -16,11 +17,15 @@ from outbox_relay.progress import Progress
 from outbox_relay.queries import Queries
 from outbox_relay.retention import Retention
 from outbox_relay.settings import Settings
+from outbox_relay.vacuum import VacuumWatch
 
 _log = logging.getLogger("outbox.relay")
 
 _BACKLOG_SECONDS = 15.0
+_IDLE_SECONDS = 60.0
+"""The same when nothing was due the last time, and no lane has looked for anything since."""
 _RETENTION_SECONDS = 30.0
+_CHECK_SECONDS = 300.0
 
 
 class Upkeep:
@@ -33,18 +38,27 @@ class Upkeep:
         queries: Queries,
         metrics: Metrics,
         settled: Callable[[], int],
+        *,
+        is_idle: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`settled` returns how many rows the relay has ever settled."""
+        """`settled` returns how many rows the relay has ever settled; `is_idle`, whether no lane looks."""
         self._table = TableName.parse(settings.table_name)
         self._channel = settings.channel
+        self._notifies = settings.notifies
         self._database = database
         self._queries = queries
         self._metrics = metrics
         kept = settings.clean_up_after
         self._retention = Retention(kept if isinstance(kept, timedelta) else None, settings.parked_retention)
         self._next_retention = 0.0
+        self._next_check = 0.0
+        self._next_measure = 0.0
         self._settled = settled
+        self._is_idle = is_idle
         self._progress = Progress()
+        self._clock = clock
+        self._vacuum = VacuumWatch(self._table, metrics, clock)
         self._stalled: str | None = None
         self._wrong: str | None = None
 
@@ -61,7 +75,8 @@ class Upkeep:
                 try:
                     if connection is None:
                         connection = await self._database.connect("outbox-relay-upkeep")
-                    await self.run_once(connection)
+                    if self._clock() >= self._next_measure or not self._is_idle():
+                        await self.run_once(connection)
                 except Exception as error:
                     if not self._database.is_passing(error):
                         raise
@@ -75,22 +90,34 @@ class Upkeep:
 
     async def run_once(self, connection: Any) -> None:
         """Measure once, and delete what is old enough where it is time for that."""
-        async with connection.transaction(isolation="read_committed"):
+        async with self._transaction(connection):
             measured = await backlog.measure(connection, self._table)
+        # Not before the loop comes by again.
+        pause = _BACKLOG_SECONDS if measured.due else _IDLE_SECONDS
+        self._next_measure = self._clock() + pause - _BACKLOG_SECONDS / 2
         self._metrics.backlog(measured.due, measured.oldest_seconds, measured.parked)
-        self._stalled = self._progress.measured(measured, self._settled(), time.monotonic())
-        if time.monotonic() >= self._next_retention:
-            self._next_retention = time.monotonic() + _RETENTION_SECONDS
-            await self._check(connection)
+        self._stalled = self._progress.measured(measured, self._settled(), self._clock())
+        await self._vacuum.run_once(connection, measured.dead_rows)
+        if self._clock() >= self._next_retention:
+            self._next_retention = self._clock() + _RETENTION_SECONDS
             deleted = await self._retention.run_once(connection, self._queries)
             if deleted:
                 _log.info("retention deleted %d messages", deleted)
+        if self._clock() >= self._next_check:
+            self._next_check = self._clock() + _CHECK_SECONDS
+            await self._check(connection)
 
     async def _check(self, connection: Any) -> None:
         """Look whether the table still is what the relay needs: rows that a policy hides are not even due."""
-        async with connection.transaction(isolation="read_committed"):
-            problems = await schema.check(connection, self._table, self._channel)
+        async with self._transaction(connection):
+            problems = await schema.check(connection, self._table, self._channel, notify=self._notifies)
         self._wrong = "; ".join(str(problem) for problem in problems if problem.stops_relay) or None
+
+    def _transaction(self, connection: Any) -> AbstractAsyncContextManager[Any]:
+        # One statement needs none, unless a pooler may give each of its steps another session.
+        if self._database.pooled:
+            return connection.transaction(isolation="read_committed")  # type: ignore[no-any-return]
+        return nullcontext()
 
 
 def _end(connection: Any) -> None:

@@ -118,6 +118,8 @@ async def test_what_looks_wrong_is_told_with_its_cure_and_exit_code_2(
         "delayed": 1,
         "oldest_seconds": said["relays"][0]["table"]["oldest_seconds"],
         "parked": 1,
+        "dead_rows": said["relays"][0]["table"]["dead_rows"],
+        "horizon_holder": None,
     }
     assert said["queues"][0]["dead_letters"] == 2
     subjects = [each["subject"] for each in said["findings"]]

@@ -119,6 +119,8 @@ ADDED = {
     "outbox_wakeups_total": {"exchange_name", "reason"},
     "outbox_confirm_latency_seconds_count": {"exchange_name"},
     "outbox_broker_blocked": {"exchange_name"},
+    "outbox_table_dead_rows": {"exchange_name"},
+    "outbox_vacuum_horizon_held_seconds": {"exchange_name"},
 }
 
 

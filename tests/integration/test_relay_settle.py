@@ -82,6 +82,24 @@ async def test_a_full_queue_does_not_flood_its_siblings(traffic: Traffic) -> Non
     assert len(sibling.ids) <= 2 * len(ids) - 1 + probes + 1
 
 
+async def test_a_queue_that_drains_slowly_does_not_flood_its_siblings(traffic: Traffic) -> None:
+    full = await traffic.inbox("order.*", arguments={**FULL, "x-max-length": 5}, is_open=False)
+    sibling = await traffic.inbox("order.*")
+    ids = await traffic.emit_many(100, "order.placed")
+    await traffic.relaying()
+    arrived = set[str]()
+
+    async def handle_one() -> bool:
+        if (message := await full.queue.get(fail=False, no_ack=True)) is not None:
+            arrived.add(message.message_id or "")
+            await asyncio.sleep(0.05)  # what handling it takes
+        return len(arrived) == len(ids)
+
+    await traffic.until(handle_one, "every message in the full queue")
+    await traffic.until_ids([])
+    assert len(sibling.ids) < 4 * len(ids)
+
+
 async def test_first_attempts_still_reach_the_siblings_of_a_full_queue(traffic: Traffic) -> None:
     await traffic.inbox("order.*", arguments=FULL, is_open=False)
     sibling = await traffic.inbox("order.*")

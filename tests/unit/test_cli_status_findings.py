@@ -7,11 +7,14 @@ import pytest
 from outbox_cli.cluster.place import PLUGIN, Place
 from outbox_cli.status.findings import findings
 from outbox_cli.status.picture import Picture, QueueState, RelayState, ResourceState, TableState
+from outbox_core.horizon_holder import Holder, HolderKind
 
 HERE, THERE = Place(), Place(program=PLUGIN)
 
 TABLE = TableState('"outbox_table"', pending=3, delayed=2, oldest_seconds=300.0, parked=0)
 QUEUE = QueueState("shop.mail", waiting=7, consumers=2, dead_letters=0)
+UNUSED_SLOT = Holder(HolderKind.REPLICATION_SLOT, 741, 9, name="replica", is_active=False)
+YOUNG = Holder(HolderKind.SESSION, 741, 9, pid=47, seconds=10.0)
 RELAY_RESOURCE = ResourceState("OutboxRelay", "shop", "main", "True", "Ready", (), is_seen=True, pods="2/2")
 LISTENER_RESOURCE = replace(RELAY_RESOURCE, kind="OutboxListener", name="mail")
 
@@ -31,6 +34,7 @@ def queue(resource: ResourceState | None = None, **changes: object) -> Picture:
         Picture(),
         relay(),
         relay(RELAY_RESOURCE),
+        relay(dead_rows=200_000, horizon_holder=YOUNG),
         queue(),
         queue(LISTENER_RESOURCE),
         # Nobody could look.
@@ -47,6 +51,13 @@ def test_what_is_well_is_not_found(picture: Picture) -> None:
 @pytest.mark.parametrize(
     ("picture", "place", "line"),
     [
+        (
+            relay(dead_rows=200_000, horizon_holder=UNUSED_SLOT),
+            HERE,
+            'table "outbox_table": 200,000 dead rows cannot be removed, because of replication slot '
+            '"replica", which nobody uses; start its standby, or if that is gone for good drop the slot with '
+            "`SELECT pg_drop_replication_slot('replica')`",
+        ),
         (
             relay(parked=1),
             HERE,

@@ -7,6 +7,7 @@ import pytest
 
 from outbox_cli.status.picture import QueueState, TableState
 from outbox_cli.status.reported import queue_state, relay_state
+from outbox_core.horizon_holder import Holder, HolderKind
 from outbox_operator.resources import OutboxListener, OutboxRelay
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -48,6 +49,18 @@ def test_a_look_of_our_own_wins() -> None:
     counted = QueueState("shop.mail", 1, 2, 3)
     found = queue_state(listener({}, {"backlog": 7}), counted)
     assert (found.waiting, found.consumers, found.dead_letters) == (1, 2, 3)
+
+
+def test_a_holder_that_the_operator_reports_is_said_once() -> None:
+    holder = Holder(HolderKind.SESSION, 741, 9, pid=47, seconds=900.0)
+    seen = TableState('"outbox_table"', 1, 2, 3.0, 4, 200_000, holder)
+    assert relay_state(relay({}), seen, NOW).table == seen
+    held = condition("VacuumEffective", "False", "HeldBySession", "end it")
+    found = relay_state(relay({"conditions": [held]}), seen, NOW)
+    assert found.table is not None
+    assert found.table.horizon_holder is None
+    assert found.resource is not None
+    assert found.resource.problems == ("HeldBySession: end it",)
 
 
 def test_what_is_false_is_a_problem_but_for_the_sum_and_a_pause() -> None:

@@ -1,6 +1,5 @@
 """`outbox status`: how relays and listeners are doing."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Annotated
@@ -85,7 +84,7 @@ def status(
     else:
         _show(picture, wrong)
     for line in (*picture.notes, *picture.unseen):
-        print(f"outbox: {line}", file=sys.stderr)
+        screen.warn(line)
     if picture.unseen:
         raise typer.Exit(1)
     if wrong:

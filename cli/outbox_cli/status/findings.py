@@ -60,6 +60,12 @@ def _of_relay(relay: RelayState, place: Place) -> Iterator[Finding]:
             if resource
             else "see that a relay runs on it, and what its log says",
         )
+    if (holder := table.horizon_holder) and holder.seems_long:
+        yield Finding(
+            subject,
+            f"{table.dead_rows or 0:,} dead rows cannot be removed, because of {holder.description}",
+            holder.cure,
+        )
 
 
 def _of_queue(queue: QueueState, place: Place) -> Iterator[Finding]:

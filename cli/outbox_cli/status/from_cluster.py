@@ -87,8 +87,8 @@ async def _live(
     path, notes = relay.metadata.path, list[str]()
     table, queues, tiers = None, list[QueueState](), list[TierState]()
     try:
-        url = await resources.database_url(relay, database_url)
-        table = await look_at_table(url, TableName.parse(relay.spec.database.table))
+        database = await resources.database(relay, database_url)
+        table = await look_at_table(database, TableName.parse(relay.spec.database.table))
     except _NOT_SEEN as error:
         notes.append(_note(path, "table is shown as the operator last saw it", error))
     try:

@@ -10,7 +10,7 @@ from outbox_cli.failures import CommandError, line_of
 from outbox_cli.status.looking import QueueNames, look_at_queues, look_at_table
 from outbox_cli.status.picture import Picture, QueueState, RelayState, TableState, TierState
 from outbox_core.broker_errors import BrokerError
-from outbox_core.database import DatabaseError
+from outbox_core.database import Database, DatabaseError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ async def picture_of_urls(urls: Urls) -> Picture:
 
 
 async def _table(urls: Urls) -> TableState | None:
-    return await look_at_table(urls.database, urls.table) if urls.database else None
+    return await look_at_table(Database(urls.database), urls.table) if urls.database else None
 
 
 async def _queues(urls: Urls) -> tuple[list[QueueState], list[TierState]]:

@@ -12,6 +12,9 @@ from outbox_cli.status.picture import QueueState, TableState, TierState
 from outbox_core import backlog
 from outbox_core.broker import Broker
 from outbox_core.broker_errors import QueueMissingError
+from outbox_core.database import Database
+from outbox_core.horizon import oldest_holder
+from outbox_core.horizon_holder import MANY_DEAD_ROWS
 
 _LOOK_SECONDS = 30.0
 """How long a look may take altogether."""
@@ -27,15 +30,18 @@ class QueueNames:
     """Those of delay tiers."""
 
 
-async def look_at_table(url: str, table: TableName) -> TableState:
+async def look_at_table(database: Database, table: TableName) -> TableState:
     """Count what waits in a table."""
-    async with asyncio.timeout(_LOOK_SECONDS), connected(url) as connection:
+    async with asyncio.timeout(_LOOK_SECONDS), connected(database) as connection:
         # Behind a pooler each transaction may be in another session.
         async with connection.transaction(isolation="read_committed", readonly=True):
             measured = await backlog.measure(connection, table)
         delayed = await Messages(connection, table).count(Query((State.DELAYED,)))
+        holder = await oldest_holder(connection) if measured.dead_rows >= MANY_DEAD_ROWS else None
     oldest = measured.oldest_seconds if measured.oldest_at else None
-    return TableState(table.sql, measured.due, delayed, oldest, measured.parked)
+    return TableState(
+        table.sql, measured.due, delayed, oldest, measured.parked, measured.dead_rows, horizon_holder=holder
+    )
 
 
 async def look_at_queues(url: str, names: QueueNames) -> tuple[list[QueueState], list[TierState]]:

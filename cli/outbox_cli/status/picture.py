@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from outbox_core.horizon_holder import Holder
+
 
 @dataclass(frozen=True, slots=True)
 class ResourceState:
@@ -43,6 +45,10 @@ class TableState:
     """How long the oldest of those due has been; None also where none is."""
     parked: int | None
     """Messages that the relay gave up, counted up to 10,000."""
+    dead_rows: int | None = None
+    """Dead rows that vacuum has not removed, as Postgres estimates them."""
+    horizon_holder: Holder | None = None
+    """What keeps vacuum from removing them, if they are many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ def relay_state(relay: OutboxRelay, table: TableState | None, now: datetime) -> 
     oldest = (now - since).total_seconds() if since else None
     name = TableName.parse(relay.spec.database.table).sql
     counted = table or TableState(name, status.backlog, None, oldest, status.parked)
+    if any(c.type == ConditionType.VACUUM_EFFECTIVE for c in status.conditions):
+        # The operator has seen for how long, and says it.
+        counted = replace(counted, horizon_holder=None)
     return RelayState(relay.spec.exchange, counted, _resource("OutboxRelay", relay, relay.spec.replicas))
 
 

@@ -150,6 +150,17 @@ RELAYS = Dashboard(
             "1 while the broker refuses publishers: its memory or disk alarm.",
             (_largest("outbox_broker_blocked", _RELAY, _TABLE, _TABLE_LEGEND),),
         ),
+        Panel(
+            "Dead rows",
+            "Rows of the table that were deleted or changed, and that vacuum has not removed.",
+            (_largest("outbox_table_dead_rows", _RELAY, _TABLE, _TABLE_LEGEND),),
+        ),
+        Panel(
+            "Vacuum held back",
+            "How long the same transaction, slot or standby has kept many dead rows; the log names it.",
+            (_largest("outbox_vacuum_horizon_held_seconds", _RELAY, _TABLE, _TABLE_LEGEND),),
+            "s",
+        ),
         *_process("relay"),
     ),
 )
@@ -282,6 +293,12 @@ OPERATOR = Dashboard(
             "Calls to Kubernetes",
             "Calls a second to the API server, by how they ended.",
             (_rate("outbox_operator_api_calls_total", _OPERATOR, "verb, outcome", "{{verb}} {{outcome}}"),),
+            "cps",
+        ),
+        Panel(
+            "Unexpected errors",
+            "Errors a second that nobody foresaw, by the part that met one and goes on; the log has each.",
+            (_rate("outbox_operator_internal_errors_total", _OPERATOR, "part", "{{part}}"),),
             "cps",
         ),
         *_process("operator"),
