@@ -91,6 +91,46 @@ def test_a_confirm_opens_the_route(routes: Routes) -> None:
     assert len(routes) == 1
 
 
+def following(routes: Routes, most: int = 100) -> int:
+    """How many messages that were refused before are sent now."""
+    return [admitted(routes) for _ in range(most)].count("send")
+
+
+def test_refused_messages_follow_a_few_at_a_time_until_one_is_refused_again(routes: Routes) -> None:
+    routes.refused("a")
+    routes.confirmed(["a"])
+    for count in (2, 4, 8):
+        assert following(routes) == count
+        assert admitted(routes) == 0.5
+        assert admitted(routes, first=True) == "send"
+        assert routes.confirmed(["a"] * count) == []
+    assert not len(routes)
+    assert routes.refused("a")
+    assert admitted(routes) == 0.5
+    routes.confirmed(["a"])
+    assert following(routes) == 2
+
+
+def test_one_message_follows_though_the_confirm_of_another_is_missing(routes: Routes, clock: Clock) -> None:
+    routes.refused("a")
+    routes.confirmed(["a"])
+    following(routes)
+    clock.now += 0.5
+    assert following(routes) == 1
+
+
+def test_a_route_that_has_opened_sends_everything_in_the_end(routes: Routes, clock: Clock) -> None:
+    for key in "ab":
+        routes.refused(key)
+        routes.confirmed([key])
+    routes.confirmed(["a"] * 500)
+    assert following(routes) == 100
+    assert routes
+    clock.now += 60
+    routes.confirmed(())
+    assert not routes
+
+
 def test_the_memory_of_closed_routes_is_bounded(routes: Routes) -> None:
     for number in range(10_001):
         routes.refused(f"order.{number}")
