@@ -1,6 +1,5 @@
 """What a person has to mend, in one line with the cure, instead of a traceback."""
 
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -8,11 +7,12 @@ from typing import Any, NoReturn, TypeVar
 import asyncpg
 import typer
 
+from outbox_cli import screen
 from outbox_core import loop
 from outbox_core.broker_errors import BrokerError
 from outbox_core.database import DatabaseError
 from outbox_core.environment import leaves, one_line
-from outbox_core.logs import mask
+from outbox_core.masking import mask
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def run(work: Coroutine[Any, Any, T], partial: Partial | None = None) -> T:
         if partial is None:
             raise
         partial.summarize()
-        print(f"outbox: interrupted; {partial.rest}", file=sys.stderr)
+        screen.warn(f"interrupted; {partial.rest}")
         raise typer.Exit(INTERRUPTED) from None
     if partial and partial.has_begun():
         partial.summarize()
@@ -75,7 +75,7 @@ def run(work: Coroutine[Any, Any, T], partial: Partial | None = None) -> T:
 def fail(*lines: str) -> NoReturn:
     """Tell, and leave with exit code 1."""
     for line in lines:
-        print(f"outbox: {line}", file=sys.stderr)
+        screen.warn(line)
     raise typer.Exit(1)
 
 

@@ -29,7 +29,7 @@ _TIMES = ("created_at", "send_after", "sent_at", "parked_at")
 _WHOLE = f"""
     {_LINE}, message_id::text, body, content_type, headers::text, tracking_ids::text, ordering_key, timer_id,
     extract(epoch FROM expiration)::float8 AS expiration_seconds,
-    {", ".join(f"to_json({name} AT TIME ZONE 'UTC')#>>'{{}}' AS {name}" for name in _TIMES)}
+    {", ".join(f"pg_catalog.to_json({name} AT TIME ZONE 'UTC')#>>'{{}}' AS {name}" for name in _TIMES)}
 """
 
 # As after a failed attempt, an expiration counts from the new moment on. One that had ended before would have
@@ -37,8 +37,8 @@ _WHOLE = f"""
 _RETRY = """
 UPDATE {table}
 SET parked_at = NULL, attempts = 0, send_after = clock_timestamp(),
-    expiration = CASE WHEN expiration > interval '0' AND isfinite(expiration) THEN expiration END
-WHERE id = ANY ($1::bigint[]) AND parked_at IS NOT NULL AND sent_at IS NULL
+    expiration = CASE WHEN expiration > interval '0' AND pg_catalog.isfinite(expiration) THEN expiration END
+WHERE {where} AND id = ANY ({ids}) AND parked_at IS NOT NULL AND sent_at IS NULL
 """
 
 _DELETE = """
@@ -162,13 +162,15 @@ class Messages:
                 found.extend(row["id"] for row in page)
         return found
 
-    async def retry(self, ids: "array[int]") -> AsyncIterator[Retried]:
-        """Have the relay send these again that are still parked; yields after each batch.
+    async def retry(self, query: Query, ids: "array[int]") -> AsyncIterator[Retried]:
+        """Have the relay send those of them again that still match; yields after each batch.
 
         The table's trigger wakes the relay up.
         """
+        where, arguments = query.where()
+        sql = _RETRY.format(table=self._table, where=where, ids=f"${len(arguments) + 1}::bigint[]")
         for batch in _batches(ids):
-            yield await self._unpark(batch)
+            yield await self._unpark(sql, arguments, batch)
 
     async def purge(self, query: Query, ids: "array[int]") -> AsyncIterator[int]:
         """Delete those of them that still match and that no relay is sending; yields after each batch."""
@@ -177,17 +179,16 @@ class Messages:
         for batch in _batches(ids):
             yield await self._execute(sql, *arguments, batch)
 
-    async def _unpark(self, ids: list[int]) -> Retried:
-        sql = _RETRY.format(table=self._table)
+    async def _unpark(self, sql: str, arguments: list[Any], ids: list[int]) -> Retried:
         try:
-            return Retried(await self._execute(sql, ids))
+            return Retried(await self._execute(sql, *arguments, ids))
         except asyncpg.UniqueViolationError:
             # A timer is pending once: one by one it is found which of them has been set anew.
             if len(ids) == 1:
                 return Retried(0, tuple(ids))
         retried = Retried()
         for each in ids:
-            retried += await self._unpark([each])
+            retried += await self._unpark(sql, arguments, [each])
         return retried
 
     async def _fetch(self, sql: str, *arguments: Any) -> list[Any]:
@@ -208,9 +209,9 @@ def _batches(ids: "array[int]") -> Iterator[list[int]]:
 
 
 @asynccontextmanager
-async def connected(database_url: str) -> AsyncIterator[Any]:
+async def connected(database: Database) -> AsyncIterator[Any]:
     """A connection of our own to the database, closed with the block."""
-    connection = await Database(database_url).connect("outbox command")
+    connection = await database.connect("outbox command")
     try:
         yield connection
     finally:

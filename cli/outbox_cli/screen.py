@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from outbox_core.printable import printable, printable_json, printable_lines
+
 _WIDE = 1_000_000
 """Columns of an output that is no terminal: whoever reads it wants the whole text."""
 
@@ -138,14 +140,12 @@ def show_fields(fields: Mapping[str, object]) -> None:
 
 def say(text: str) -> None:
     """Print a sentence."""
-    console().print(Text(text), soft_wrap=True)
+    console().print(Text(printable_lines(text)), soft_wrap=True)
 
 
-def printable(text: str) -> str:
-    """The text, with what would move a terminal's cursor or change its colours written out."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
+def warn(text: str) -> None:
+    """Print a problem on stderr."""
+    print(f"outbox: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def one_line(text: str) -> str:
@@ -170,7 +170,7 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[int],
 
 def confirmed(question: str) -> bool | None:
     """Ask on stderr, and read yes or no; None where nobody is there to answer."""
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer:
         print(file=sys.stderr)
@@ -202,8 +202,7 @@ def _dumped(value: object, indent: int | None = None) -> str:
     # An encoding without all of Unicode needs JSON's own escapes.
     is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     text = json.dumps(value, indent=indent, ensure_ascii=not is_unicode, default=_plain)
-    # Texts of somebody else may be no UTF-8: what is left of it has no other way to a program.
-    return text.encode(errors="backslashreplace").decode()
+    return printable_json(text)
 
 
 def _plain(value: Any) -> object:

@@ -6,6 +6,8 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
+from outbox_core.error_text import text_of
+
 S = TypeVar("S")
 
 
@@ -67,7 +69,7 @@ def leaves(error: BaseException) -> list[BaseException]:
 
 def one_line(problem: BaseException) -> str:
     """What it says, for one line of log."""
-    return "; ".join(str(problem).splitlines())
+    return "; ".join(text_of(problem).splitlines())
 
 
 def _parsed(variable: str, text: str, kind: Any) -> Any:

@@ -1,26 +1,29 @@
 """Structured logs, one line an event on stderr, as text for people or as JSON for machines.
 
 Fields are given by `event(log, logging.INFO, "claimed batch", size=500)`, or as `extra={"size": 500}` to any
-logger. What looks like a password is masked as the last line of defence, wherever in the event it is.
+logger. What looks like a password is masked as the last line of defence, wherever in the event it is; what
+acts on a terminal is escaped; and what is too long is cut, before anything else is done with it.
 """
 
 import json
 import logging
 import re
 import time
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from outbox_core.error_text import text_of, traceback_of
+from outbox_core.masking import LONGEST, mask
+from outbox_core.printable import printable, printable_json, printable_lines
 
 Format: TypeAlias = Literal["text", "json"]
 
-_PASSWORDS = (
-    # Greedy, so that a password with a raw @ or / in it is masked whole: it may cost a path, never a leak.
-    # What looks like a port is none.
-    re.compile(r"([a-z][a-z0-9+.\-]{0,30}://[^\s:/@]*):(?!\d{1,5}(?:[/?#,\s]|$))\S*@", re.IGNORECASE),
-    re.compile(r"(password(?:=|['\"]:\s*))(?:'[^']*'|\"[^\"]*\"|[^&\s]+)", re.IGNORECASE),
-)
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "fields"}
 _PLAIN = re.compile(r"[^\s\"=]+")
+_DEEPEST = 5
+_ITEM = 10
+"""What an item of a list costs beside its text."""
+_T = TypeVar("_T")
 
 
 def configure(level: str = "INFO", format: Format = "text") -> None:  # noqa: A002 - what a user calls it
@@ -49,37 +52,31 @@ def event(log: logging.Logger, level: int, message: str, /, **fields: object) ->
     log.log(level, "%s", message, extra={"fields": fields}, stacklevel=2)
 
 
-def mask(text: str) -> str:
-    """The text without the passwords of the URLs and DSNs in it: `amqp://shop:***@broker`."""
-    if "://" in text:
-        text = _PASSWORDS[0].sub(r"\1:***@", text)
-    return _PASSWORDS[1].sub(r"\1***", text)
-
-
 class TextFormatter(logging.Formatter):
     """`2026-01-01T00:00:00.000Z INFO outbox.relay claimed batch size=500`, a traceback below it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        head = f"{_time(record)} {record.levelname} {record.name} {_one_line(record.getMessage())}"
-        fields = "".join(f" {name}={_quoted(value)}" for name, value in _fields(record).items())
+        head = printable(f"{_time(record)} {record.levelname} {record.name} {_message(record)}")
+        fields = "".join(f" {name}={_quoted(name, value)}" for name, value in _fields(record).items())
         trace = _traceback(self, record)
-        return mask(head + fields + (f"\n{trace}" if trace else ""))
+        return head + fields + (f"\n{printable_lines(trace)}" if trace else "")
 
 
 class JsonFormatter(logging.Formatter):
     """One object with time, level, logger, message, the fields, and the exception with its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        own = {
+        own: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         if trace := _traceback(self, record):
             own["exception"] = trace
-        fields = {f"{name}_" if name in own else name: value for name, value in _fields(record).items()}
-        return json.dumps(_masked(own | fields), default=lambda value: mask(str(value)), ensure_ascii=False)
+        for name, value in _fields(record).items():
+            own[f"{name}_" if name in own else name] = _masked_field(name, value, _Room())
+        return printable_json(json.dumps(own, ensure_ascii=False))
 
 
 class _Handler(logging.StreamHandler[Any]):
@@ -96,32 +93,95 @@ def _time(record: logging.LogRecord) -> str:
     return f"{seconds}.{int(record.msecs):03d}Z"
 
 
+def _message(record: logging.LogRecord) -> str:
+    try:
+        text = str(record.msg)
+        return mask(text % _bounded(record.args) if record.args else text)
+    except Exception as failure:
+        # Else the logging module prints the arguments as they are.
+        return f"{text_of(record.msg)} (its arguments cannot be read: {type(failure).__name__})"
+
+
+def _bounded(arguments: Any) -> Any:
+    """The arguments of a message, none of which is long: formatting one of megabytes takes its time."""
+    if isinstance(arguments, Mapping):
+        return {name: _Bounded.of(value) for name, value in arguments.items()}
+    return tuple(map(_Bounded.of, arguments))
+
+
+class _Bounded:
+    """Stands for an exception in a message."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    @classmethod
+    def of(cls, value: object) -> object:
+        match value:
+            case str() | bytes() if len(value) > LONGEST:
+                return value[: LONGEST + 1]  # one more than the mask keeps, so that it shows the cut
+            case BaseException():
+                return cls(value)
+            case _:
+                return value
+
+    def __str__(self) -> str:
+        return text_of(self._error)
+
+    def __repr__(self) -> str:
+        return f"{type(self._error).__name__}({text_of(self._error)!r})"
+
+
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    parts = [formatter.formatException(record.exc_info) if record.exc_info else record.exc_text]
-    parts.append(formatter.formatStack(record.stack_info) if record.stack_info else None)
+    error = record.exc_info[1] if record.exc_info else None
+    parts = [traceback_of(error).rstrip("\n") if error else mask(record.exc_text or "")]
+    parts.append(mask(formatter.formatStack(record.stack_info)) if record.stack_info else "")
     return "\n".join(part for part in parts if part)
 
 
-def _one_line(text: str) -> str:
-    return text.replace("\r", "\\r").replace("\n", "\\n")
+def _quoted(name: str, value: object) -> str:
+    plain = _masked_field(name, value, _Room())
+    text = plain if isinstance(plain, str) else str(plain)
+    is_plain = _PLAIN.fullmatch(text) and text == printable(text)
+    return text if is_plain else printable_json(json.dumps(text, ensure_ascii=False))
 
 
-def _quoted(value: object) -> str:
-    text = mask(str(value))
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+class _Room:
+    """How much of a field may still be written."""
+
+    def __init__(self) -> None:
+        self.left = LONGEST
+
+    def text(self, value: object) -> str:
+        text = text_of(value, max(self.left, 0))
+        self.left -= len(text) + _ITEM
+        return text
+
+    def first(self, items: Iterable[_T]) -> Iterator[_T]:
+        for item in items:
+            self.left -= _ITEM
+            if self.left <= 0:
+                return
+            yield item
 
 
-def _masked(value: object) -> object:
+def _masked_field(name: str, value: object, room: _Room, depth: int = 0) -> object:
+    return "***" if name.lower().endswith("password") else _masked(value, room, depth)
+
+
+def _masked(value: object, room: _Room, depth: int) -> object:
+    """The value as JSON has it, without passwords, and not too large."""
     match value:
-        case str():
-            return mask(value)
-        case Mapping():
-            return {str(key): _masked_field(str(key), item) for key, item in value.items()}
-        case list() | tuple():
-            return [_masked(item) for item in value]
-        case _:
+        case None | bool() | int() | float():
             return value
-
-
-def _masked_field(name: str, value: object) -> object:
-    return "***" if name.lower().endswith("password") else _masked(value)
+        case Mapping() if depth < _DEEPEST:
+            items = ((room.text(key), item) for key, item in room.first(value.items()))
+            return {name: _masked_field(name, item, room, depth + 1) for name, item in items}
+        case list() | tuple() if depth < _DEEPEST:
+            return [_masked(item, room, depth + 1) for item in room.first(value)]
+        case Mapping() | list() | tuple():
+            return "…"
+        case bytes():
+            return room.text(value[: max(room.left, 0)])
+        case _:
+            return room.text(value)

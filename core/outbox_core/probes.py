@@ -3,10 +3,12 @@
 It runs in a thread of its own: when the event loop hangs it still answers, and says that it hangs.
 """
 
+import contextlib
 import logging
 import socket
 import socketserver
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -16,10 +18,14 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from outbox_core.health import LIVENESS_LIMIT_SECONDS, Check, Checks, Liveness, Readiness
+from outbox_core.printable import printable
 
 __all__ = ["Check", "Checks", "Liveness", "Probes", "ProbesError", "Readiness"]
 
-_SLOW_CLIENT_SECONDS = 10.0
+_CONNECTION_SECONDS = 10.0
+"""How long a client may take altogether."""
+_MOST_CONNECTIONS = 64
+"""Each has a thread; beyond, the oldest gives way to a new one, which may be the kubelet's."""
 _STOP_POLL_SECONDS = 0.05
 _TEXT = "text/plain; charset=utf-8"
 
@@ -86,6 +92,9 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], probes: Probes) -> None:
         self.probes = probes
+        self._open: dict[socket.socket, float] = {}
+        """Until when each connection may last, the oldest first."""
+        self._lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
@@ -95,13 +104,40 @@ class _Server(ThreadingHTTPServer):
         # Not HTTPServer's own: that one asks the DNS for this host's name, which may take seconds.
         socketserver.TCPServer.server_bind(self)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = time.monotonic() + _CONNECTION_SECONDS
+            crowded = list(self._open)[:-_MOST_CONNECTIONS]
+        self._hang_up(crowded)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Called now and then: end the connections that last too long."""
+        now = time.monotonic()
+        with self._lock:
+            late = [request for request, until in self._open.items() if until <= now]
+        self._hang_up(late)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def _hang_up(self, requests: list[socket.socket]) -> None:
+        """Have their threads end; each then closes its own socket."""
+        for request in requests:
+            with self._lock:
+                self._open.pop(request, None)
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
         # A client that hung up; the base class would print a traceback.
         _log.debug("request failed", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = _SLOW_CLIENT_SECONDS
+    timeout = _CONNECTION_SECONDS
 
     def do_GET(self) -> None:
         status, content_type, body = self._answer()
@@ -137,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
 def _verdict(checks: Checks) -> tuple[HTTPStatus, str, bytes]:
     failures = checks.failures()
     status = HTTPStatus.SERVICE_UNAVAILABLE if failures else HTTPStatus.OK
-    return status, _TEXT, ("\n".join(failures or ["ok"]) + "\n").encode()
+    return status, _TEXT, ("\n".join(map(printable, failures or ["ok"])) + "\n").encode()
 
 
 def _metrics(registry: CollectorRegistry, accept: str) -> tuple[HTTPStatus, str, bytes]:

@@ -13,6 +13,7 @@ from outbox import schema
 from tests.integration.commanding import Told, asked, outbox_beside, started
 from tests.integration.pgbouncer import PgBouncer
 from tests.integration.relaying import until
+from tests.integration.sleeping import asleep
 
 ROWS = """
 INSERT INTO outbox_table
@@ -212,7 +213,8 @@ async def test_a_retry_makes_parked_messages_due_and_wakes_the_relay(
 ) -> None:
     woken = asyncio.Event()
     await table.add_listener("outbox_channel", lambda *_: woken.set())
-    told = await messages(url, "retry", "--routing-key", "order.placed")
+    async with asleep(url):
+        told = await messages(url, "retry", "--routing-key", "order.placed")
     assert (told.status, told.output) == (0, "1 message will be sent again\n")
     row = await table.fetchrow(
         "SELECT parked_at, attempts, send_after > now() - interval '1 minute' AS is_new "

@@ -41,9 +41,5 @@ def test_a_moment_may_be_infinite() -> None:
     assert screen.moment(datetime.min) == "-infinity"  # noqa: DTZ901
 
 
-def test_what_moves_a_cursor_is_written_out() -> None:
-    assert screen.printable("a\x1b[2J\tü\r") == "a\\x1b[2J\tü\\r"
-
-
 def test_a_text_that_is_no_utf8_still_is_json() -> None:
     assert screen.json_line({"id": "a\udcff", "name": "ü"}) == '{"id": "a\\udcff", "name": "ü"}'

@@ -1,6 +1,7 @@
 """The probes, asked over HTTP as the kubelet and Prometheus do."""
 
 import asyncio
+import contextlib
 import socket
 import time
 import urllib.error
@@ -12,7 +13,9 @@ from email.message import Message
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from outbox_core import probes as probes_module
 from outbox_core.probes import Liveness, Probes, ProbesError
+from tests.hostile import ALL, escaped
 
 _DEADLINE_SECONDS = 20
 
@@ -200,3 +203,53 @@ def _has_ipv6_loopback() -> bool:
         except OSError:
             return False
     return True
+
+
+def test_what_a_check_says_does_nothing_to_a_terminal(probes: Probes) -> None:
+    probes.readiness.add("broker", lambda: ALL)
+    answer = ask(probes, "/readyz")
+    assert answer.status == 503
+    assert escaped(answer.body)
+    assert "\\u202e" in answer.body
+
+
+# -- clients that wish ill
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the server has ended a connection on which it has nothing to say."""
+    client.settimeout(0.01)
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def until_closed(client: socket.socket, send: bytes = b"") -> None:
+    deadline = time.monotonic() + 10
+    while not is_closed(client):
+        assert time.monotonic() < deadline, "the server never ended the connection"
+        with contextlib.suppress(OSError):
+            client.sendall(send)
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes_module, "_CONNECTION_SECONDS", 0.3)
+    with Probes(0, "127.0.0.1") as served, socket.create_connection(("127.0.0.1", served.port)) as client:
+        until_closed(client, send=b"x")
+
+
+def test_the_oldest_of_too_many_connections_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes_module, "_MOST_CONNECTIONS", 2)
+    with Probes(0, "127.0.0.1") as served, contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in range(4)
+        ]
+        for client in clients[:2]:
+            until_closed(client)
+        assert not is_closed(clients[-1])
+        with socket.create_connection(("127.0.0.1", served.port)) as kubelet:
+            kubelet.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+            assert kubelet.recv(12) == b"HTTP/1.0 200"

@@ -1,6 +1,5 @@
 """`outbox dlq`: what listeners could not handle."""
 
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeAlias
@@ -311,7 +310,7 @@ def _tell_problems(done: dict[str, Walked], ids: list[str] | None) -> None:
 
 def _tell_unreadable(*walks: Walked) -> None:
     for reason in [reason for walked in walks for reason in walked.unreadable]:
-        print(f"outbox: a dead letter cannot be read and stays, because {reason}", file=sys.stderr)
+        screen.warn(f"a dead letter cannot be read and stays, because {reason}")
 
 
 def _census_rows(

@@ -74,7 +74,7 @@ def emit(
         target = await table_target(place, url, table)
         emitter = Emitter(table_name=target.table.sql)
         async with (
-            connected(target.url) as connection,
+            connected(target.database) as connection,
             asyncio.timeout(_EMIT_SECONDS),
             connection.transaction(isolation="read_committed"),
         ):

@@ -77,7 +77,7 @@ def list_messages(
     async def show_all() -> BrokenPipeError | None:
         target = await table_target(place, url, table)
         left = limit
-        async with connected(target.url) as connection:
+        async with connected(target.database) as connection:
             async for page in Messages(connection, target.table).pages(query, limit + 1):
                 try:
                     shown.add([_row(line, output) for line in page[:left]])
@@ -109,7 +109,7 @@ def show(
 
     async def read() -> StoredMessage:
         target = await table_target(place, url, table)
-        async with connected(target.url) as connection:
+        async with connected(target.database) as connection:
             found = await Messages(connection, target.table).one(number)
         if found is None:
             raise CommandError(
@@ -158,7 +158,7 @@ def retry(
     async def work() -> None:
         nonlocal meant, retried
         target = await table_target(place, url, table)
-        async with connected(target.url) as connection:
+        async with connected(target.database) as connection:
             messages = Messages(connection, target.table)
             if dry_run:
                 meant = _at_most(await messages.count(query), limit)
@@ -166,7 +166,7 @@ def retry(
             found = await messages.ids(query, limit)
             meant = len(found)
             with screen.progress("sending again", meant, quiet=quiet) as advance:
-                async for batch in messages.retry(found):
+                async for batch in messages.retry(query, found):
                     retried += batch
                     advance(retried.count)
 
@@ -221,7 +221,7 @@ def purge(
     async def find() -> "array[int]":
         nonlocal meant
         target = await table_target(place, url, table)
-        async with connected(target.url) as connection:
+        async with connected(target.database) as connection:
             messages = Messages(connection, target.table)
             if dry_run:
                 meant = _at_most(await messages.count(query), limit)
@@ -233,7 +233,7 @@ def purge(
     async def delete(found: "array[int]") -> None:
         nonlocal deleted
         target = await table_target(place, url, table)
-        async with connected(target.url) as connection:
+        async with connected(target.database) as connection:
             with screen.progress("deleting", meant, quiet=quiet) as advance:
                 async for count in Messages(connection, target.table).purge(query, found):
                     deleted += count

@@ -43,6 +43,10 @@ Channel: TypeAlias = Annotated[
     str,
     typer.Option("--channel", envvar=variable_of("channel"), help="Where the table's triggers notify."),
 ]
+Notify: TypeAlias = Annotated[
+    bool,
+    typer.Option("--notify/--no-notify", help="Whether the table has triggers that notify a sleeping relay."),
+]
 Exchange: TypeAlias = Annotated[
     str,
     typer.Option("--exchange", envvar=variable_of("exchange_name"), help="The exchange of the relay."),

@@ -10,7 +10,7 @@ from outbox.schema.plan import UpgradeStep
 from outbox.table import DEFAULT_TABLE, TableName
 from outbox_cli import screen
 from outbox_cli.cluster.place import Place
-from outbox_cli.commands.options import Channel, DatabaseUrl, Output, TableOption, table_name
+from outbox_cli.commands.options import Channel, DatabaseUrl, Notify, Output, TableOption, table_name
 from outbox_cli.commands.place import placed
 from outbox_cli.commands.targets import table_target
 from outbox_cli.failures import CommandError, in_our_words, run
@@ -28,6 +28,7 @@ app = typer.Typer(
 def print_sql(
     table: TableOption = DEFAULT_TABLE,
     channel: Channel = DEFAULT_CHANNEL,
+    notify: Notify = True,
     upgrade: Annotated[bool, typer.Option("--upgrade", help="For a table that exists already.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -35,7 +36,8 @@ def print_sql(
 
     async def made() -> str:
         name = table_name(table)
-        return schema.upgrade_sql(name, channel) if upgrade else schema.create_sql(name, channel)
+        sql = schema.upgrade_sql if upgrade else schema.create_sql
+        return sql(name, channel, notify=notify)
 
     sql = run(made())
     if output is Format.JSON:
@@ -52,14 +54,18 @@ def create(
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     channel: Channel = DEFAULT_CHANNEL,
+    notify: Notify = True,
     output: Output = Format.TABLE,
 ) -> None:
     """Make the table with its indexes and triggers, or what is missing of the last two."""
 
     async def make() -> TableName:
-        target = await table_target(place, url, table, channel)
-        async with connected(target.url) as connection, connection.transaction(isolation="read_committed"):
-            await schema.create(connection, target.table, target.channel)
+        target = await table_target(place, url, table, channel, notify=notify)
+        async with (
+            connected(target.database) as connection,
+            connection.transaction(isolation="read_committed"),
+        ):
+            await schema.create(connection, target.table, target.channel, notify=target.notify)
         return target.table
 
     _done(run(make()), "is there, with its indexes and triggers", output)
@@ -73,6 +79,7 @@ def upgrade(
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     channel: Channel = DEFAULT_CHANNEL,
+    notify: Notify = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the steps and their locks.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -88,11 +95,13 @@ def upgrade(
                 screen.say(f"{step.change}\n    locks: {step.lock}")
 
     async def bring() -> tuple[TableName, list[UpgradeStep], list[Problem]]:
-        target = await table_target(place, url, table, channel)
-        async with connected(target.url) as connection:
+        target = await table_target(place, url, table, channel, notify=notify)
+        async with connected(target.database) as connection:
             try:
                 async with connection.transaction(isolation="read_committed", readonly=True):
-                    steps = await schema.plan_upgrade(connection, target.table, target.channel)
+                    steps = await schema.plan_upgrade(
+                        connection, target.table, target.channel, notify=target.notify
+                    )
             except ValueError as error:
                 raise CommandError(str(error)) from error
             announce(steps)
@@ -101,7 +110,7 @@ def upgrade(
             for step in steps:
                 await connection.execute(step.sql)
             async with connection.transaction(isolation="read_committed", readonly=True):
-                problems = await schema.check(connection, target.table, target.channel)
+                problems = await schema.check(connection, target.table, target.channel, notify=target.notify)
             return target.table, steps, problems
 
     name, steps, problems = run(bring())
@@ -123,6 +132,7 @@ def check(
     url: DatabaseUrl = None,
     table: TableOption = DEFAULT_TABLE,
     channel: Channel = DEFAULT_CHANNEL,
+    notify: Notify = True,
     output: Output = Format.TABLE,
 ) -> None:
     """Tell what is wrong with the table, each with its cure; exit code 1 where something is.
@@ -131,12 +141,14 @@ def check(
     """
 
     async def judge() -> tuple[TableName, list[Problem]]:
-        target = await table_target(place, url, table, channel)
+        target = await table_target(place, url, table, channel, notify=notify)
         async with (
-            connected(target.url) as connection,
+            connected(target.database) as connection,
             connection.transaction(isolation="read_committed", readonly=True),
         ):
-            return target.table, await schema.check(connection, target.table, target.channel)
+            return target.table, await schema.check(
+                connection, target.table, target.channel, notify=target.notify
+            )
 
     name, problems = run(judge())
     if output is Format.JSON:

@@ -90,15 +90,11 @@ def _view(target: ExchangeTarget, patterns: list[str] | None) -> View:
 
 
 def _tell(view: View) -> None:
-    print(
-        f'outbox: watching {" ".join(view.patterns)} on exchange "{view.exchange}"',
-        file=sys.stderr,
-        flush=True,
-    )
+    screen.warn(f'watching {" ".join(view.patterns)} on exchange "{view.exchange}"')
 
 
 def _tell_lost(error: BrokerLostError) -> None:
-    print(f"outbox: {line_of(error)}; waiting for the broker to come back", file=sys.stderr, flush=True)
+    screen.warn(f"{line_of(error)}; waiting for the broker to come back")
 
 
 def _line(received: Received, now: datetime, with_bodies: bool) -> str:

@@ -10,18 +10,21 @@ from outbox_cli.cluster.place import Place
 from outbox_cli.commands.options import broker, database_url, table_name
 from outbox_cli.dead_letters import queues_of
 from outbox_core.broker import Broker
+from outbox_core.database import Database
 
 
 @dataclass(frozen=True, slots=True)
 class TableTarget:
     """An outbox table."""
 
-    url: str = field(repr=False)
+    database: Database
     """Its database."""
     table: TableName
     """Its name."""
     channel: str
     """Where its triggers notify."""
+    notify: bool = True
+    """Whether it has triggers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +50,24 @@ class QueueTarget:
 
 
 async def table_target(
-    place: Place, url: str | None, table: str, channel: str = DEFAULT_CHANNEL
+    place: Place, url: str | None, table: str, channel: str = DEFAULT_CHANNEL, *, notify: bool = True
 ) -> TableTarget:
     """The table by its URL, or that of an OutboxRelay."""
     if not place.in_cluster:
         name = table_name(table)
-        return TableTarget(database_url(url), name, channel)
+        return TableTarget(Database(database_url(url)), name, channel, notify)
     # Costs a second: only where it is used.
     from outbox_cli.cluster.resources import reached
 
     async with reached(place) as resources:
         relay = await resources.relay(place.relay)
-        found = await resources.database_url(relay, place.typed("url", url))
+        found = await resources.database(relay, place.typed("url", url))
     spec = relay.spec.database
     return TableTarget(
         found,
         table_name(place.typed("table", table) or spec.table),
         place.typed("channel", channel) or spec.channel,
+        notify and spec.notify != "Never",
     )
 
 
