@@ -12,7 +12,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 def manifests_at(paths: Sequence[Path], namespace: str | None) -> Manifests:
-    """What files and folders say; a mistake is told in the API server's words."""
+    """What files and folders say; raises an ExceptionGroup of all mistakes."""
     found = read(Sources.of(paths, ()).texts(), namespace or DEFAULT_NAMESPACE)
     if found.complaints:
         raise ExceptionGroup("mistakes in manifests", [CommandError(each) for each in found.complaints])

@@ -116,14 +116,14 @@ def test_its_processes_listen_on_the_loopback_alone(project: Project, urls: dict
         assert dev.listening() == [LOOPBACK, LOOPBACK]
 
 
-async def test_a_wrong_edit_is_told_in_the_api_servers_words_and_stops_nothing(
+async def test_a_wrong_edit_is_reported_and_stops_nothing(
     project: Project, urls: dict[str, str], postgres_url: str
 ) -> None:
     with running("dev", "-f", str(project.folder), terminal=True, **urls) as dev:
         dev.until(READY)
         before = dev.family()
         project.listen_to("")
-        dev.until(r'The OutboxListener "sell" is invalid: spec.bindingKeys: Invalid value: "array": binding')
+        dev.until(r'listener.yaml:\d+: OutboxListener "sell": spec.bindingKeys: bindingKeys must name')
         await emit(postgres_url, "apple.sold", "a Boskop")
         dev.until(r"sold a Boskop at one")
         assert dev.family() == before
@@ -230,9 +230,7 @@ def test_a_mistake_at_the_start_is_one_line_and_nothing_starts(project: Project)
     project.listen_to("'a~b'")
     told = outbox("dev", "-f", str(project.folder))
     assert (told.status, told.output) == (1, "")
-    assert told.errors.startswith(
-        'outbox: The OutboxListener "sell" is invalid: spec.bindingKeys[0]: Invalid value: "string": must not'
-    )
+    assert 'OutboxListener "sell": spec.bindingKeys[0]: must not contain ~' in told.errors
     assert len(told.errors.splitlines()) == 1
 
 

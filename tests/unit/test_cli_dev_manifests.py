@@ -49,12 +49,15 @@ def test_what_is_null_is_left_out_and_what_a_cluster_notes_is_not_read() -> None
 @pytest.mark.parametrize(
     ("texts", "complaint"),
     [
-        ({A: "apiVersion: outbox.dev/v1alpha1\nkind: [\n"}, "a.yaml: line 3 is not YAML: "),
-        (files(LISTENER, LISTENER), 'OutboxListener "send-welcome-mail" is there twice; remove one'),
+        ({A: "apiVersion: outbox.dev/v1alpha1\nkind: [\n"}, "a.yaml:3: not YAML: "),
+        (
+            files(LISTENER, LISTENER),
+            'a.yaml:14: OutboxListener "send-welcome-mail": metadata.name: another manifest has this name',
+        ),
         (
             files(changed(LISTENER, {".metadata.namespace": "shop"})),
-            'a.yaml: the namespace from the provided object "shop" does not match the namespace "default". '
-            "You must pass '--namespace=shop' to perform this operation.",
+            'a.yaml:5: OutboxListener "send-welcome-mail": metadata.namespace: is "shop", and this command '
+            'is for "default"; pass --namespace=shop, or change it',
         ),
         (
             files(RELAY, changed(RELAY, {".metadata.name": "other"})),
@@ -62,15 +65,25 @@ def test_what_is_null_is_left_out_and_what_a_cluster_notes_is_not_read() -> None
         ),
         (
             files(changed(RELAY, {"replica": 2})),
-            'a.yaml: OutboxRelay in version "v1alpha1" cannot be handled as a OutboxRelay: strict decoding',
+            'a.yaml:12: OutboxRelay "shop": spec.replica: unknown field; did you mean replicas?',
         ),
-        (files({**LISTENER, "metadata": "x"}), "a.yaml: OutboxListener in version"),
-        (files({"apiVersion": "outbox.dev/v1alpha1"}), "a.yaml: error validating data: kind not set"),
+        (files({**LISTENER, "metadata": "x"}), 'a.yaml:3: OutboxListener "": metadata: must be an object'),
+        (files({"apiVersion": "outbox.dev/v1alpha1"}), 'a.yaml:1: resource "": kind: must be OutboxRelay or'),
     ],
 )
-def test_a_mistake_is_told_with_its_object_or_its_file(texts: dict[Path, str], complaint: str) -> None:
+def test_a_mistake_is_reported_with_its_line_and_resource(texts: dict[Path, str], complaint: str) -> None:
     [line] = read(texts, "default").complaints
     assert line.startswith(complaint)
+
+
+def test_the_same_mistake_in_three_documents_is_three_lines_that_differ() -> None:
+    typos = [changed(LISTENER, {".metadata.name": name, "bindingKey": "a"}) for name in "abc"]
+    found = read(files({"kind": "List", "apiVersion": "v1", "items": typos}), "default").complaints
+    assert [line.partition(": spec")[0] for line in found] == [
+        'a.yaml:8: OutboxListener "a"',
+        'a.yaml:18: OutboxListener "b"',
+        'a.yaml:28: OutboxListener "c"',
+    ]
 
 
 def test_files_of_others_may_be_anything() -> None:
@@ -94,7 +107,5 @@ def test_what_may_not_be_changed_is_compared_with_what_was() -> None:
     before = read(files(RELAY, LISTENER), "default")
     after = read(files(changed(RELAY, {"exchange": "other"}), LISTENER), "default", before)
     [line] = after.complaints
-    assert line.startswith(
-        'The OutboxRelay "shop" is invalid: spec.exchange: Invalid value: "string": exchange'
-    )
+    assert line.startswith('a.yaml:12: OutboxRelay "shop": spec.exchange: exchange cannot be changed')
     assert read(files(changed(RELAY, {"replicas": 3})), "default", before).complaints == ()

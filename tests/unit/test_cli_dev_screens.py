@@ -11,6 +11,7 @@ from outbox_cli.dev.happenings import Happening, Kind
 from outbox_cli.dev.screens import PlainScreen, picture
 from outbox_operator.planning.findings import false, true, unknown
 from outbox_operator.resources.condition import ConditionType
+from tests.hostile import ALL, escaped
 
 CRASH = "a process ended with exit code 1: no module shop"
 RELAY = Row(
@@ -57,7 +58,7 @@ LONELY = replace(
     ),
 )
 RETRY = Happening("outboxlistener/send-mail", Kind.RETRIED, "message 1f attempt 1: ValueError: no")
-COMPLAINT = 'The OutboxListener "x" is invalid: spec.bindingKeys: Required value'
+COMPLAINT = 'a.yaml:7: OutboxListener "x": spec.bindingKeys: is required'
 
 
 def rendered(board: Board, *news: Happening, height: int = 20) -> list[str]:
@@ -80,7 +81,7 @@ def test_the_screen_has_a_row_for_each_resource_what_is_wrong_and_the_last_news(
         "outboxlistener/send-mail  "
         "CredentialsValid ✓  RelayReady ✓  TopologyReady ✓  WorkloadAvailable ✗ CrashLoop",
         "",
-        'The OutboxListener "x" is invalid: spec.bindingKeys: Required value',
+        'a.yaml:7: OutboxListener "x": spec.bindingKeys: is required',
         "outboxlistener/send-mail: a process ended with exit code 1: no module shop",
         "",
         "12:00:00 send-mail retry: message 1f attempt 1: ValueError: no",
@@ -163,3 +164,24 @@ def test_for_programs_each_change_is_an_object(capsys: pytest.CaptureFixture[str
         "kind": "retry",
         "text": "message 1f attempt 1: ValueError: no",
     }
+
+
+HOSTILE = replace(
+    MAIL, resource=ALL, reason=ALL, message=ALL, conditions=(false(ConditionType.RELAY_READY, ALL, ALL),)
+)
+
+
+def test_nothing_on_the_screen_acts_on_the_terminal() -> None:
+    news = [Happening(ALL, kind, ALL) for kind in Kind]
+    assert all(map(escaped, rendered(Board((HOSTILE,), (ALL,)), *news, height=60)))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_no_line_acts_on_the_terminal(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    screen = PlainScreen(as_json=as_json)
+    screen.note(ALL)
+    screen.tell(Happening(ALL, Kind.SAID, ALL))
+    screen.show(Board((HOSTILE,), (ALL,)))
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == 5
+    assert escaped(shown)

@@ -15,6 +15,7 @@ from yaml import YAMLError
 from outbox_cli.cluster.place import Place
 from outbox_cli.cluster.urls import broker_url, service_of, with_login
 from outbox_cli.failures import CommandError
+from outbox_core.database import Database
 from outbox_operator.cluster.client import Cluster
 from outbox_operator.cluster.connection import Connection
 from outbox_operator.cluster.errors import ClusterError, NotFoundError
@@ -64,16 +65,19 @@ class Resources:
         """The one of this name."""
         return await self._one(LISTENER, OutboxListener, name)
 
-    async def database_url(self, relay: OutboxRelay, given: str | None = None) -> str:
-        """How the database of a relay is entered from here; a URL that a person gave wins."""
+    async def database(self, relay: OutboxRelay, given: str | None = None) -> Database:
+        """The database of a relay as it is entered from here; a URL that a person gave wins.
+
+        The Secret's may lead anywhere: none of this person's own credentials are for it.
+        """
         if given is not None and "@" in given:
-            return given
+            return Database(given)
         namespace, database = relay.metadata.namespace, relay.spec.database
         secret = await self._secret(namespace, database.secret_ref.name)
         known = _usable(database_url(database, secret, namespace=namespace), relay)
         url = seen_from_elsewhere(known, namespace) if given is None else with_login(given, known)
         await _check_known(url, f"the database of OutboxRelay {relay.metadata.path}", "--database-url")
-        return url
+        return Database(url, ambient=False)
 
     async def broker_url(self, relay: OutboxRelay, given: str | None = None) -> str:
         """How the broker of a relay is entered from here; a URL that a person gave wins."""

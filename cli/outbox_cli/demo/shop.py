@@ -14,6 +14,7 @@ import yaml
 
 from outbox_cli.failures import CommandError
 from outbox_cli.messages import connected
+from outbox_core.database import Database
 
 NAMESPACE = "shop"
 
@@ -53,6 +54,7 @@ class Shop:
         self.folder = folder
         """Where its manifests and its code are."""
         self._database_url = database_url
+        self._database = Database(database_url)
 
     def open(self) -> None:
         """Copy it. What it sends stays in its table, so that it can be counted."""
@@ -99,7 +101,7 @@ class Shop:
 
     async def mark(self) -> tuple[int, int]:
         """Where it stands: the next order's number, and the newest row of the outbox table."""
-        async with connected(self._database_url) as connection:
+        async with connected(self._database) as connection:
             newest = await connection.fetchval("SELECT coalesce(max(id), 0) FROM outbox_table")
             if await connection.fetchval("SELECT to_regclass('orders')") is None:
                 return 1, newest
@@ -122,11 +124,11 @@ class Shop:
 
     async def strangers(self, first: int) -> int:
         """How many things were done for orders that are not there."""
-        async with connected(self._database_url) as connection:
+        async with connected(self._database) as connection:
             return int(await connection.fetchval(_STRANGERS, first))
 
     async def _counted(self, query: str, *arguments: int) -> Counter[str]:
-        async with connected(self._database_url) as connection:
+        async with connected(self._database) as connection:
             return Counter(dict(await connection.fetch(query, *arguments)))
 
     def _manifests(self, name: str) -> list[dict[str, Any]]:

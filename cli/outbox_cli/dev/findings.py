@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from outbox_cli.dev.child import Child, Crash
-from outbox_core.logs import mask
+from outbox_core.masking import mask
 from outbox_operator.conditions import Finding
 from outbox_operator.planning.findings import false, true, unknown
 from outbox_operator.resources.condition import ConditionType

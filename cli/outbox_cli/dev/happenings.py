@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from outbox_core.logs import mask
+from outbox_core.masking import mask
 
 _HANDLED = re.compile(r"message (\S+) of queue \S+ (processed successfully|skipped: .*)", re.DOTALL)
 _FAILED = re.compile(

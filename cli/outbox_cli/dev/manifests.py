@@ -4,17 +4,14 @@ import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml
 
-from outbox_cli.dev.admission import MODELS, refusals, without_nulls
 from outbox_cli.dev.containers import References, texts_of
+from outbox_cli.dev.validation import Manifest, Problem, parsed, problems
 from outbox_operator.children.names import Owner, kind_of
 from outbox_operator.resources import API_GROUP, OutboxListener, OutboxRelay
-
-Manifest: TypeAlias = dict[str, Any]
-_Key: TypeAlias = tuple[str, str]
 
 
 class _Loader(yaml.SafeLoader):
@@ -60,53 +57,91 @@ class Manifests:
         return References(of("Secret"), of("ConfigMap"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A document of a file."""
+
+    manifest: Manifest
+    node: yaml.Node
+    """Its place in the file."""
+
+    def line(self, problem: Problem) -> int:
+        """The line of the field that a problem is about, or of the nearest one around it."""
+        node = self.node
+        line: int = node.start_mark.line
+        for part in problem.path:
+            match node:
+                case yaml.MappingNode():
+                    found = next(((key, item) for key, item in node.value if key.value == part), None)
+                    if found is None:
+                        break
+                    line, node = found[0].start_mark.line, found[1]
+                case yaml.SequenceNode() if isinstance(part, int) and part < len(node.value):
+                    node = node.value[part]
+                    line = node.start_mark.line
+        return line + 1
+
+
 def read(texts: Mapping[Path, str], namespace: str, before: Manifests | None = None) -> Manifests:
     """What the files say; all of it is in `namespace`.
 
     With `before`, what may not be changed must be as it was then.
     """
     known = {(kind_of(owner), owner.metadata.name): owner for owner in before.owners} if before else {}
-    found: dict[_Key, Owner] = {}
+    found: dict[tuple[str, str], Owner] = {}
     others, complaints = list[Manifest](), list[str]()
     for path, text in texts.items():
-        documents, problem = _documents(text)
-        complaints += [f"{path}: {problem}"] if problem else []
-        others += (each for each in documents if each.get("kind") in ("Secret", "ConfigMap"))
-        for manifest in (each for each in documents if _is_ours(each)):
+        documents, unreadable = _documents(text)
+        complaints += [f"{path}{unreadable}"] if unreadable else []
+        for document in documents:
+            manifest = document.manifest
+            if manifest.get("kind") in ("Secret", "ConfigMap"):
+                others.append(manifest)
+            if not _is_ours(manifest):
+                continue
             placed = _placed(manifest, namespace)
             key = str(placed.get("kind")), _name_of(placed)
-            problems = [*_misplaced(placed, namespace), *refusals(placed, known.get(key))]
+            wrong = [*_misplaced(placed, namespace), *problems(placed, known.get(key))]
             if key in found:
-                problems.append(f'{key[0]} "{key[1]}" is there twice; remove one')
-            is_named = ("The ", f'{key[0]} "')
-            complaints += (each if each.startswith(is_named) else f"{path}: {each}" for each in problems)
-            if not problems:
-                found[key] = MODELS[key[0]].model_validate(_gist(placed))
+                wrong.append(Problem(("metadata", "name"), "another manifest has this name; remove one"))
+            lines = sorted((document.line(problem), str(problem)) for problem in wrong)
+            kind = manifest.get("kind") or "resource"
+            complaints += (f'{path.name}:{line}: {kind} "{key[1]}": {words}' for line, words in lines)
+            if not wrong:
+                found[key] = parsed(placed)
     relays = tuple(owner for owner in found.values() if isinstance(owner, OutboxRelay))
     listeners = tuple(owner for owner in found.values() if isinstance(owner, OutboxListener))
     return Manifests(relays, listeners, tuple(others), (*complaints, *_shared_tables(relays)))
 
 
-def _documents(text: str) -> tuple[list[Manifest], str | None]:
-    """The documents of a file, and what is wrong with it."""
+def _documents(text: str) -> tuple[list[_Document], str | None]:
+    """The documents of a file, and why it cannot be read."""
+    loader = _Loader(text)
+    documents = list[_Document]()
     try:
-        return list(_flat(yaml.load_all(text, _Loader))), None
+        while loader.check_node():
+            node = loader.get_node()
+            documents += _flat(loader.construct_document(node), node)
     except yaml.YAMLError as error:
         if f"{API_GROUP}/" not in text:
             # Such as the template of a chart: nobody expects that it can be read.
             return [], None
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-            return [], f"line {error.problem_mark.line + 1} is not YAML: {error.problem}"
-        return [], "it is not YAML"
+            return [], f":{error.problem_mark.line + 1}: not YAML: {error.problem}"
+        return [], ": not YAML"
+    finally:
+        loader.dispose()
+    return documents, None
 
 
-def _flat(documents: Iterable[Any]) -> Iterator[Manifest]:
-    for document in documents:
-        match document:
-            case {"kind": "List", "items": list(items)}:
-                yield from _flat(items)
-            case dict():
-                yield document
+def _flat(value: Any, node: yaml.Node | None) -> Iterator[_Document]:
+    match value:
+        case {"kind": "List", "items": list(items)} if isinstance(node, yaml.MappingNode):
+            [nodes] = (item.value for key, item in node.value if key.value == "items")
+            for each, below in zip(items, nodes, strict=True):
+                yield from _flat(each, below)
+        case dict() if node is not None:
+            yield _Document(value, node)
 
 
 def _is_ours(manifest: Manifest) -> bool:
@@ -122,21 +157,11 @@ def _placed(manifest: Manifest, namespace: str) -> Manifest:
     )
 
 
-def _gist(manifest: Manifest) -> Manifest:
-    """What a resource begins with; the rest of the metadata is what a cluster writes down about it."""
-    metadata = {key: manifest["metadata"].get(key) for key in ("name", "namespace", "labels", "annotations")}
-    gist: Manifest = without_nulls({"metadata": metadata, "spec": manifest["spec"]})
-    return gist
-
-
-def _misplaced(manifest: Manifest, namespace: str) -> Iterator[str]:
-    """What kubectl says of a manifest for another namespace."""
+def _misplaced(manifest: Manifest, namespace: str) -> Iterator[Problem]:
     metadata = manifest["metadata"]
     if isinstance(metadata, dict) and (other := metadata.get("namespace")) != namespace:
-        yield (
-            f'the namespace from the provided object "{other}" does not match the namespace "{namespace}". '
-            f"You must pass '--namespace={other}' to perform this operation."
-        )
+        text = f'is "{other}", and this command is for "{namespace}"; pass --namespace={other}, or change it'
+        yield Problem(("metadata", "namespace"), text)
 
 
 def _name_of(manifest: Manifest) -> str:

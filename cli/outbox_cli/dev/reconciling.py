@@ -20,6 +20,7 @@ from outbox_operator.children.names import Owner, kind_of
 from outbox_operator.children.workload import Workload
 from outbox_operator.conditions import Finding, in_order, ready
 from outbox_operator.database import look as look_at_database
+from outbox_operator.database_access import DatabaseAccess
 from outbox_operator.planning import listener_plan, relay_plan
 from outbox_operator.planning.claims import Claim, Obstacle, ownership
 from outbox_operator.planning.findings import PAUSED, topology_unmade
@@ -78,7 +79,7 @@ class Reconciler:
         view = RelayView(
             relay=relay,
             access=self._site.access,
-            database_url=self._site.database_url,
+            entered=DatabaseAccess(self._site.database_url),
             broker=state,
             database=database,
             idle_tiers=(),

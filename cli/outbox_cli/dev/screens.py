@@ -16,6 +16,7 @@ from rich.text import Text
 from outbox_cli import screen
 from outbox_cli.dev.board import HEADINGS, Board, Row
 from outbox_cli.dev.happenings import Happening, Kind
+from outbox_core.printable import printable
 from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 
@@ -86,7 +87,7 @@ class PlainScreen:
                 assert_never(condition.status)
 
     def _print(self, value: dict[str, object], text: str) -> None:
-        print(screen.json_line(value) if self._as_json else screen.printable(text), flush=True)
+        print(screen.json_line(value) if self._as_json else printable(text), flush=True)
 
 
 class LiveScreen:
@@ -110,7 +111,7 @@ class LiveScreen:
 
     def note(self, line: str) -> None:
         """Print it above everything, where it stays."""
-        self._console.print(Text(line), soft_wrap=True)
+        self._console.print(Text(printable(line)), soft_wrap=True)
 
     def tell(self, happening: Happening) -> None:
         """Put it under the last news."""
@@ -144,7 +145,9 @@ def _table(rows: Sequence[Row]) -> Table:
     for row in rows:
         resource, ready, *others = row.cells
         table.add_row(
-            Text(resource), Text(ready, style=_READY_STYLES.get(ready, "yellow")), *map(Text, others)
+            Text(printable(resource)),
+            Text(printable(ready), style=_READY_STYLES.get(ready, "yellow")),
+            *(Text(printable(each)) for each in others),
         )
     return table
 
@@ -154,14 +157,14 @@ def _conditions(rows: Sequence[Row]) -> Table:
         "RESOURCE", "CONDITIONS", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
     )
     for row in rows:
-        table.add_row(Text(row.resource), Columns(map(_marked, row.conditions), padding=(0, 2)))
+        table.add_row(Text(printable(row.resource)), Columns(map(_marked, row.conditions), padding=(0, 2)))
     return table
 
 
 def _marked(condition: Finding) -> Text:
     """How it is, and why where it is not well."""
     reason = "" if condition.status is ConditionStatus.TRUE else f" {condition.reason}"
-    shown = f"{_MARKS[condition.status]}{reason}"
+    shown = f"{_MARKS[condition.status]}{printable(reason)}"
     return Text.assemble(f"{condition.type} ", (shown, _READY_STYLES.get(condition.status, "yellow")))
 
 
@@ -174,8 +177,8 @@ def _troubles(board: Board) -> list[Text]:
 
 def _line(news: tuple[str, Happening]) -> Text:
     at, happening = news
-    text = screen.one_line(happening.text)
-    line = Text(f"{at} {happening.source.rpartition('/')[2]} {happening.kind}: {text}", no_wrap=True)
+    source, text = happening.source.rpartition("/")[2], " ".join(happening.text.split("\n"))
+    line = Text(printable(f"{at} {source} {happening.kind}: {text}"), no_wrap=True)
     line.stylize(_STYLES[happening.kind])
     line.overflow = "ellipsis"
     return line

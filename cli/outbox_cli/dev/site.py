@@ -10,6 +10,7 @@ from outbox_cli.local.server import ForeignServer
 from outbox_cli.messages import connected
 from outbox_core.broker import Broker
 from outbox_core.broker_address import BrokerAddress, broker_urls
+from outbox_core.database import Database
 from outbox_core.url_hosts import partition_hosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.management import Management, ManagementError
@@ -39,7 +40,7 @@ class Site:
 
     async def enter(self) -> None:
         """Try both; an error says what is wrong with a URL that was given."""
-        async with connected(self.database_url), Broker(self.access.uri(), name="outbox dev"):
+        async with connected(Database(self.database_url)), Broker(self.access.uri(), name="outbox dev"):
             pass
         async with Management(self.access, on_call=lambda _method, _status: None) as management:
             try:

@@ -30,6 +30,7 @@ from outbox_cli.local.postgres import PostgresServer
 from outbox_cli.local.rabbitmq import RabbitMQServer
 from outbox_cli.local.runfolder import RunFolder
 from outbox_cli.local.server import ForeignServer, Postgres, RabbitMQ
+from outbox_core.printable import printable_lines
 from outbox_core.url_hosts import partition_hosts
 
 MANAGEMENT_VARIABLE = "OUTBOX_RABBITMQ_MANAGEMENT_URL"
@@ -61,7 +62,7 @@ class Services:
 
 def to_stderr(line: str) -> None:
     """Show progress where it does not mix with a command's output."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable_lines(line), file=sys.stderr, flush=True)
 
 
 @contextmanager
