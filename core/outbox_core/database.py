@@ -24,6 +24,7 @@ from outbox_core.database_errors import (
     translated,
     unreachable,
 )
+from outbox_core.database_isolation import isolated, may_be_plain, refuses_tls
 from outbox_core.database_urls import connect_arguments, hosts_of, url_of
 from outbox_core.url_hosts import bracketed
 
@@ -106,6 +107,8 @@ class Database:
         self,
         source: object,
         *,
+        ambient: bool = True,
+        ca: str | None = None,
         pooled: bool = False,
         statement_seconds: float | None = None,
         session: Mapping[str, str] = MappingProxyType({}),
@@ -113,6 +116,12 @@ class Database:
         """`source` is a URL or an SQLAlchemy engine.
 
         Of several hosts, the first that accepts writes is used, unless `target_session_attrs` says otherwise.
+
+        Without `ambient` the URL is all that is used, as it must be if somebody else wrote it: no variables,
+        no password file, no certificate or ticket of this machine's user. One that names files is refused.
+
+        `ca` has the certificates, in PEM, by which the server's is then checked, in place of the system's. It
+        is for URLs without `ambient` only.
 
         `pooled` is for a pooler in transaction mode (PgBouncer): no prepared statement outlives its
         transaction. Statements with arguments then have to run inside a transaction: asyncpg prepares and
@@ -122,7 +131,9 @@ class Database:
         `statement_seconds` limits each statement without a timeout of its own, unless the URL has a limit.
         `session` has parameters for each session, except those of a pooler.
         """
-        self._arguments = connect_arguments(url_of(source))
+        given = connect_arguments(url_of(source))
+        self._arguments = given if ambient else isolated(given, ca)
+        self._tries_plain = not ambient and ca is None and may_be_plain(given)
         self._hosts = hosts_of(self._arguments)
         self._first = 0
         if len(self._hosts) > 1:
@@ -213,9 +224,7 @@ class Database:
             for number in _beginning_with(self._first, len(self._hosts)):
                 host = self._hosts[number]
                 try:
-                    connection = await asyncpg.connect(
-                        **{**arguments, **host, "target_session_attrs": wanted}, connection_class=_Connection
-                    )
+                    connection = await self._entered({**arguments, **host, "target_session_attrs": wanted})
                 except _CONNECTING as error:
                     if len(self._hosts) == 1 or not is_lost(error):
                         raise translated(error, self._describe(_address(host))) from error
@@ -227,10 +236,20 @@ class Database:
                     return connection
         raise unreachable(failures, self.where) from next(iter(failures.values()))
 
+    async def _entered(self, arguments: dict[str, Any]) -> Any:
+        try:
+            return await asyncpg.connect(**arguments, connection_class=_Connection)
+        except _CONNECTING as error:
+            if not (self._tries_plain and refuses_tls(error)):
+                raise
+        return await asyncpg.connect(**{**arguments, "ssl": False}, connection_class=_Connection)
+
 
 async def _is_direct(connection: Any, session: Mapping[str, str]) -> bool:
     """Set the session up, unless it is a pooler's: others would get the settings."""
-    settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in session.items())
+    settings = ", ".join(
+        f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in session.items()
+    )
     backend = _BACKEND.format(pid=connection.get_server_pid())
     status: str = await connection.execute(f"SELECT {settings} WHERE {backend}", timeout=CONNECT_SECONDS)
     return status != "SELECT 0"

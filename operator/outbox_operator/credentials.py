@@ -10,9 +10,11 @@ from urllib.parse import quote, unquote, urlsplit
 
 from outbox_core.broker_address import BrokerAddress, DuplicateHostError, broker_urls
 from outbox_core.database import DatabaseURLError, connect_arguments
-from outbox_core.url_hosts import HostPort, split_hosts
+from outbox_core.database_urls import hosts_of
+from outbox_core.url_hosts import HostPort, partition_hosts, split_hosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.conditions import Finding
+from outbox_operator.database_access import DatabaseAccess
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 from outbox_operator.resources.references import SecretKeyRef
 from outbox_operator.resources.relay import Broker, Database
@@ -21,6 +23,7 @@ from outbox_operator.service_hosts import seen_from_elsewhere
 
 _AMQP_PORT, _AMQPS_PORT, _POSTGRES_PORT = 5672, 5671, 5432
 _HTTP_PORT, _HTTPS_PORT = 15672, 15671
+_MOST_CA_BYTES = 512 * 1024
 
 _BROKER_URI = f"amqp://USER:PASSWORD@HOST:{_AMQP_PORT}/VHOST"
 _DATABASE_URI = f"postgresql://USER:PASSWORD@HOST:{_POSTGRES_PORT}/DATABASE"
@@ -39,7 +42,7 @@ def broker_access(
         content = f"--from-literal=uri='{_BROKER_URI}'"
         values = SecretValues.of(broker.secret_ref.name, namespace, secret, content)
         found = _broker_by_uri(values) if values.text("uri") else _broker_by_keys(values, broker)
-        certificates = _certificates(broker.ca_secret_ref, ca, namespace)
+        certificates = _certificates(broker.ca_secret_ref, ca, namespace, "broker")
     except UnusableSecretError as error:
         return error.finding
     management_url = (broker.management_url or found.management_url).rstrip("/")
@@ -57,8 +60,28 @@ _NO_MANAGEMENT_URL = Finding(
     ConditionType.CREDENTIALS_VALID,
     ConditionStatus.FALSE,
     "InvalidUrl",
-    "spec.broker.managementUrl is no URL; write http://HOST:PORT or https://HOST:PORT",
+    "spec.broker.managementUrl is no URL that can be used; write http://HOST:PORT or https://HOST:PORT",
 )
+
+
+def database_access(
+    database: Database, secret: Mapping[str, bytes] | None, ca: Mapping[str, bytes] | None, *, namespace: str
+) -> DatabaseAccess | Finding:
+    """As `database_url`, with the CA, where `ca` is the data of the Secret that has it."""
+    url = database_url(database, secret, namespace=namespace)
+    if isinstance(url, Finding):
+        return url
+    try:
+        return access_of(url, _certificates(database.ca_secret_ref, ca, namespace, "database"))
+    except UnusableSecretError as error:
+        return error.finding
+
+
+def access_of(url: str, ca: str | None = None) -> DatabaseAccess:
+    """What a URL that can be used says."""
+    arguments = connect_arguments(url)
+    hosts = tuple(str(each.get("host", "")) for each in hosts_of(arguments))
+    return DatabaseAccess(url, ca, hosts, str(arguments.get("ssl", "prefer")))
 
 
 def database_url(database: Database, secret: Mapping[str, bytes] | None, *, namespace: str) -> str | Finding:
@@ -77,6 +100,7 @@ def database_url(database: Database, secret: Mapping[str, bytes] | None, *, name
 
 def _broker_by_uri(values: SecretValues) -> BrokerAccess:
     uri = values.text("uri")
+    values.check_hosts("uri", partition_hosts(uri)[1])
     try:
         urls = broker_urls(uri)
     except DuplicateHostError:
@@ -133,6 +157,7 @@ def default_management_url(hosts: Sequence[str], *, tls: bool) -> str:
 
 def _database_by_uri(values: SecretValues) -> str:
     uri = values.text("uri")
+    values.check_hosts("uri", partition_hosts(uri)[1])
     try:
         arguments = connect_arguments(uri)
     except DatabaseURLError as error:
@@ -158,21 +183,30 @@ def _database_by_keys(values: SecretValues) -> str:
 
 def _check_encoding(uri: str, values: SecretValues) -> None:
     """Refuse a URL that ends inside its password: the rest of that would be taken for a name, and shown."""
-    parts = urlsplit(split_hosts(uri)[0])
+    try:
+        parts = urlsplit(split_hosts(uri)[0])
+    except ValueError:
+        # A bracket, or a sign that is another one after Unicode's normalization, such as a slash or an @. The
+        # error's text may hold a piece of the password.
+        raise values.invalid(
+            "uri", f"is no URL; write plain letters in its host, and {_ENCODE}, [ as %5B and ] as %5D"
+        ) from None
     if parts.fragment or "@" in parts.path or ("@" in parts.query and "@" not in parts.netloc):
         raise values.invalid("uri", f"has a user or password that is cut; {_ENCODE}")
 
 
-def _certificates(ref: SecretKeyRef | None, data: Mapping[str, bytes] | None, namespace: str) -> str | None:
+def _certificates(
+    ref: SecretKeyRef | None, data: Mapping[str, bytes] | None, namespace: str, part: str
+) -> str | None:
     if ref is None:
         return None
     values = SecretValues.of(ref.name, namespace, data, f"--from-file={ref.key}=CERTIFICATES.pem")
-    text = values.text(ref.key)
+    text = values.text(ref.key, most_bytes=_MOST_CA_BYTES)
     if not text:
         raise UnusableSecretError(
             "KeyMissing",
             f"{values.described} has no {ref.key}: it has {values.keys}; add it, or name the key that "
-            "holds the certificates in spec.broker.caSecretRef.key",
+            f"holds the certificates in spec.{part}.caSecretRef.key",
         )
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
@@ -186,7 +220,11 @@ def _is_url(url: str) -> bool:
         every = [urlsplit(each) for each in split_hosts(url)]
         # Reading the port raises a ValueError if it is none.
         return all(
-            parts.scheme in ("http", "https") and is_host(parts.hostname or "") and parts.port != 0
+            parts.scheme in ("http", "https")
+            and is_host(parts.hostname or "")
+            and parts.port != 0
+            # A path of somebody's choice behind which ours is a mere argument leads to any service.
+            and not (parts.query or parts.fragment or parts.username or parts.password)
             for parts in every
         )
     except ValueError:

@@ -4,6 +4,7 @@ Thin, and the only module of the operator that talks to Postgres.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
@@ -11,8 +12,11 @@ import asyncpg
 from outbox import schema
 from outbox.table import TableName
 from outbox_core import backlog
-from outbox_core.database import Database, DatabaseError
+from outbox_core.database import Database, DatabaseError, connect_arguments
 from outbox_core.database_errors import translated
+from outbox_core.database_isolation import files_named
+from outbox_core.horizon import oldest_holder
+from outbox_core.horizon_holder import MANY_DEAD_ROWS
 from outbox_operator import database_findings as findings
 from outbox_operator.conditions import Finding
 from outbox_operator.database_view import DatabaseView
@@ -27,18 +31,27 @@ _NEEDED_RIGHTS = ("SELECT", "UPDATE", "DELETE")
 """What a relay does to the table."""
 
 _SESSION = (
-    "SELECT current_user::text AS role, current_setting('transaction_read_only')::boolean AS is_read_only"
+    "SELECT current_user::text AS role, "
+    "pg_catalog.current_setting('transaction_read_only')::boolean AS is_read_only"
 )
 _LACKING_RIGHTS = """
-SELECT needed FROM unnest($2::text[]) AS needed WHERE NOT has_table_privilege($1::text::regclass, needed)
+SELECT needed FROM pg_catalog.unnest($2::text[]) AS needed
+WHERE NOT pg_catalog.has_table_privilege($1::text::regclass, needed)
 """
 
 
-async def look(url: str, wanted: Wanted, *, timeout_seconds: float = LOOK_SECONDS) -> DatabaseView:
-    """Connect, check the table, make it where that is asked for and it is missing, and count."""
+async def look(
+    url: str, wanted: Wanted, ca: str | None = None, *, timeout_seconds: float = LOOK_SECONDS
+) -> DatabaseView:
+    """Connect, check the table, make it where that is asked for and it is missing, and count.
+
+    `ca` has the certificates by which the server's is checked.
+    """
     deadline = asyncio.get_running_loop().time() + timeout_seconds
     try:
-        database = Database(url)
+        if files := files_named(connect_arguments(url)):
+            return DatabaseView(findings.files_refused(files))
+        database = Database(url, ambient=False, ca=ca)
         async with asyncio.timeout_at(deadline):
             connection = await database.connect(_NAME, prepared=False)
     except DatabaseError as error:
@@ -51,8 +64,10 @@ async def look(url: str, wanted: Wanted, *, timeout_seconds: float = LOOK_SECOND
             # statement that waits for a lock would not notice that nobody waits for it any more.
             limit = f"SET LOCAL statement_timeout = {round(timeout_seconds * 1000)}"
             await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {limit}")
-            view = await _view(connection, database.where, wanted)
+            view, dead_rows = await _view(connection, database.where, wanted)
             await connection.execute("COMMIT")
+            if dead_rows >= MANY_DEAD_ROWS:
+                view = replace(view, holder=await oldest_holder(connection))
             await connection.close()
             return view
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
@@ -61,19 +76,21 @@ async def look(url: str, wanted: Wanted, *, timeout_seconds: float = LOOK_SECOND
         connection.terminate()
 
 
-async def _view(connection: Any, where: str, wanted: Wanted) -> DatabaseView:
+async def _view(connection: Any, where: str, wanted: Wanted) -> tuple[DatabaseView, int]:
+    """The view, and how many dead rows the table has."""
     table = TableName.parse(wanted.table)
     finding = await _table_finding(connection, where, table, wanted)
     if finding.status is not ConditionStatus.TRUE:
-        return DatabaseView((findings.ENTERED, finding))
+        return DatabaseView((findings.ENTERED, finding)), 0
     measured = await backlog.measure(connection, table)
-    return DatabaseView(
+    view = DatabaseView(
         (findings.ENTERED, finding),
         measured.due,
         measured.oldest_seconds,
         measured.oldest_at,
         measured.parked,
     )
+    return view, measured.dead_rows
 
 
 async def _table_finding(connection: Any, where: str, table: TableName, wanted: Wanted) -> Finding:
@@ -97,8 +114,9 @@ async def _table_finding(connection: Any, where: str, table: TableName, wanted: 
 
 async def _problems(connection: Any, table: TableName, wanted: Wanted) -> list[schema.Problem]:
     """What keeps a relay from using the table, after creating it if that is asked for."""
-    problems = await schema.check(connection, table, wanted.channel)
+    notify = wanted.notify != "Never"
+    problems = await schema.check(connection, table, wanted.channel, notify=notify)
     if wanted.manage_schema == "Create" and [problem.kind for problem in problems] == ["missing_table"]:
-        await schema.create(connection, table, wanted.channel)
-        problems = await schema.check(connection, table, wanted.channel)
+        await schema.create(connection, table, wanted.channel, notify=notify)
+        problems = await schema.check(connection, table, wanted.channel, notify=notify)
     return [problem for problem in problems if problem.stops_relay]

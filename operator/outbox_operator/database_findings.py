@@ -17,6 +17,7 @@ from outbox_core.database import (
     connect_arguments,
     is_lost,
 )
+from outbox_core.horizon_holder import MANY_DEAD_ROWS, Holder, HolderKind
 from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 
@@ -27,7 +28,14 @@ READY = Finding(ConditionType.DATABASE_READY, ConditionStatus.TRUE, "TableReady"
 """A relay can work with the table."""
 
 
-_NO_FILES = "The operator has none of the files that pods mount, so it cannot look; the pods themselves can"
+FAILED = Finding(
+    ConditionType.DATABASE_READY,
+    ConditionStatus.UNKNOWN,
+    "InternalError",
+    "the operator failed at what the database answered, and tries again; its log has the error. See that the "
+    "Secret of spec.database.secretRef leads to Postgres",
+)
+"""Something unexpected was raised."""
 
 
 def not_entered(error: DatabaseError, url: str) -> tuple[Finding, ...]:
@@ -40,12 +48,20 @@ def not_entered(error: DatabaseError, url: str) -> tuple[Finding, ...]:
             return ENTERED, _unready("DatabaseMissing", str(error))
         case AccessDeniedError():
             return ENTERED, _unready("PermissionDenied", str(error))
-        case UnreachableError() if isinstance(error.__cause__, FileNotFoundError):
-            return _shut_out("FileMissing", f"{error}. {_NO_FILES}", ConditionStatus.UNKNOWN)
         case UnreachableError() | TLSError():
             return _shut_out("Unreachable", f"{error}{_service_hint(error, url)}")
         case _:
             return _shut_out("InvalidUri", str(error))
+
+
+def files_refused(parameters: Sequence[str]) -> tuple[Finding, ...]:
+    """That the URL names files, which are those of pods: the operator opens none that a resource names."""
+    message = (
+        f"the database URL names files ({', '.join(parameters)}), and the operator opens none that a "
+        "resource names, so it cannot look; the pods themselves can, if they mount them. For a private CA, "
+        "leave these parameters out and set spec.database.caSecretRef"
+    )
+    return _shut_out("FileMissing", message, ConditionStatus.UNKNOWN)
 
 
 def _service_hint(error: DatabaseError, url: str) -> str:
@@ -116,6 +132,25 @@ def may_not_use(rights: Sequence[str], where: str, table: TableName, role: str) 
         "PermissionDenied",
         f"{where}: role {quoted} lacks {lacking} on table {table}; "
         f"run GRANT {lacking} ON {table} TO {quoted}",
+    )
+
+
+_HELD = {
+    HolderKind.SESSION: "HeldBySession",
+    HolderKind.PREPARED_TRANSACTION: "HeldByPreparedTransaction",
+    HolderKind.REPLICATION_SLOT: "HeldByReplicationSlot",
+    HolderKind.STANDBY: "HeldByStandby",
+}
+
+
+def vacuum_held(holder: Holder, table: TableName) -> Finding:
+    """That dead rows stay in the table. The message is the same for as long as the holder is."""
+    return Finding(
+        ConditionType.VACUUM_EFFECTIVE,
+        ConditionStatus.FALSE,
+        _HELD[holder.kind],
+        f"more than {MANY_DEAD_ROWS:,} dead rows of table {table} cannot be removed, because of "
+        f"{holder.description}; {holder.cure}",
     )
 
 

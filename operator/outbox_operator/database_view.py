@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from outbox_core.horizon_holder import Holder
 from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus
 
@@ -21,6 +22,10 @@ class DatabaseView:
     """Since when it has been due, by the server's clock; None also where none is."""
     parked: int | None = None
     """Messages that were given up, counted up to 10,000."""
+    holder: Holder | None = None
+    """What holds the horizon of vacuum, if the table has many dead rows."""
+    vacuum: Finding | None = None
+    """That it has held it for long."""
 
     @property
     def is_ready(self) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
 import pytest
@@ -21,6 +21,7 @@ from outbox_core.database import (
     UnreachableError,
     is_lost,
 )
+from tests.integration.test_worker_inbox import Door
 
 
 def changed(url: str, *, user: str | None = None, password: str | None = None, **parts: str) -> str:
@@ -218,6 +219,23 @@ async def test_the_next_host_is_used_if_one_does_not_answer(postgres_url: str) -
             await (await database.connect()).close()
     # The host that could be used is the first one to be tried the next time.
     assert asked == 1
+
+
+async def test_hosts_may_be_ipv6_addresses_behind_a_password_of_special_characters(postgres_url: str) -> None:
+    parts, password = urlsplit(postgres_url), "p,@:/[é?#%2C"
+    name = f"{parts.path[1:]}_user"
+    role = sql.Identifier(name)
+    door = Door(parts.hostname or "", parts.port or 5432, own_host="::1")
+    await door.open()
+    with psycopg.connect(postgres_url, autocommit=True) as administrator:
+        administrator.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(password)))
+        hosts = f"[::1]:1,127.0.0.1:1,[::1]:{door.own_port}"
+        netloc = f"{name}:{quote(password, safe='')}@{hosts}"
+        connection = await Database(changed(postgres_url, netloc=netloc)).connect()
+        assert await connection.fetchval("SELECT current_user") == name
+        await connection.close()
+        administrator.execute(sql.SQL("DROP ROLE {}").format(role))
+    await door.shut()
 
 
 async def test_an_error_says_which_hosts_were_tried_and_why_each_failed(postgres_url: str) -> None:

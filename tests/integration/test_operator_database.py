@@ -245,7 +245,7 @@ async def test_certificates_that_only_pods_have_leave_it_open(postgres_url: str)
     url = changed(postgres_url, query="sslmode=verify-full&sslrootcert=/nowhere/ca.crt")
     view = await looked(url)
     assert_shut_out(
-        view, "FileMissing", "has none of the files that pods mount", status=ConditionStatus.UNKNOWN
+        view, "FileMissing", "the operator opens none", "caSecretRef", status=ConditionStatus.UNKNOWN
     )
 
 

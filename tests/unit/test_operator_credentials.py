@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import trustme
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outbox_core.broker_address import BrokerAddress, broker_urls
@@ -307,6 +307,7 @@ def test_certificates_that_will_not_do_are_told_with_the_cure(
         (data(uri=f"postgresql://app:{SECRET}@/shop"), "InvalidUri", ["names no host"]),
         (data(uri=f"postgresql://app:{SECRET}@/shop?host=/run"), "InvalidUri", ["names no host"]),
         (data(uri="postgresql://db/shop"), "InvalidUri", ["names no user"]),
+        (data(uri=f"postgresql://app:{SECRET}@db℀/shop"), "InvalidUri", ["is no URL", "plain letters"]),
         (data(uri=b"\xff"), "InvalidUri", ["not text in UTF-8"]),
     ],
 )
@@ -317,7 +318,8 @@ def test_a_database_secret_that_will_not_do_is_told_with_the_cure(
 
 
 _PIECES = ("amqp", "http", "://", ":", "@", "/", "[", "]", "::1", "%", "%2F", "?", "#", ",", "host", "99999")
-_URLISH = st.lists(st.sampled_from((*_PIECES, "é", " ", "\n")) | st.text(max_size=3))
+# The last of these are other signs, of a URL too, once Unicode's normalization has been over them.
+_URLISH = st.lists(st.sampled_from((*_PIECES, "é", " ", "\n", "℀", "／", "＠")) | st.text(max_size=3))
 _TEXT = _URLISH.map("".join) | st.text(max_size=20)
 _VALUES = _TEXT.map(str.encode) | st.binary(max_size=20)
 _KEYS = ("uri", "host", "port", "username", "password", "vhost", "user", "database", "dbname")
@@ -344,6 +346,8 @@ def test_no_broker_secret_makes_its_reading_fail(
 
 
 @given(secret=_DATA | st.builds(lambda rest: {"uri": b"postgresql://a:b@" + rest}, _VALUES))
+@example(secret=data(uri="postgresql://app:x@db℀/shop"))
+@example(secret=data(uri="postgresql://app:x@db＠other/shop"))
 def test_no_database_secret_makes_its_reading_fail(secret: dict[str, bytes]) -> None:
     found = database(secret)
     if isinstance(found, str):

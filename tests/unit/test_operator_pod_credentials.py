@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from outbox_core.url_hosts import HostPort
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.actions import MakeUser, Permissions
 from outbox_operator.broker.passwords import SHA256, hashed
 from outbox_operator.broker.snapshot import ObservedUser, Snapshot
+from outbox_operator.credentials import access_of
+from outbox_operator.database_access import DatabaseAccess
 from outbox_operator.planning.pod_credentials import (
     ROTATE,
     Chance,
@@ -61,7 +64,7 @@ def entered(
         snapshot=snapshot,
         permissions=RIGHTS,
         chance=chance,
-        database_url=database_url,
+        database=DatabaseAccess(database_url) if database_url else None,
     )
 
 
@@ -81,6 +84,21 @@ def test_new_pods_get_a_user_of_their_own_by_lot() -> None:
         "broker-uri": f"amqp://{USER}:first@rabbit:5672/shop",
         "database-uri": "postgresql://a",
     }
+
+
+@pytest.mark.parametrize("worker", [{}, {"autoscaling": {"max": 5}}], ids=["fixed", "scaled"])
+def test_a_scaler_gets_one_of_several_hosts_and_the_pods_all(worker: dict[str, Any]) -> None:
+    several = replace(ACCESS, other_hosts=(HostPort("rabbit-1", 5673),))
+    manifest = changed(LISTENER, {"worker": {"image": "shop:1", **worker}, ".metadata.uid": UID})
+    listener = OutboxListener.model_validate(manifest)
+    shared = Snapshot({}, {}, {}, None)
+    made = entrance(listener, None, several, snapshot=shared, permissions=RIGHTS, chance=FIRST)
+    assert made.credentials.data == {
+        "broker-uri": "amqp://admin:p%40ss@rabbit:5672,rabbit-1:5673/shop",
+        "scaler-uri": "amqp://admin:p%40ss@rabbit:5672/shop",
+    }
+    one = entrance(listener, None, ACCESS, snapshot=shared, permissions=RIGHTS, chance=FIRST)
+    assert one.credentials.data.keys() == {"broker-uri"}
 
 
 def test_nothing_changes_where_all_is_as_it_was() -> None:
@@ -218,3 +236,31 @@ def test_lots_are_drawn_anew_each_time() -> None:
     assert re.fullmatch("[0-9a-f]{8}", one.suffix)
     # Letters that a URL takes as they are.
     assert re.fullmatch("[A-Za-z0-9_-]{32}", one.password)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:p@db/shop", "sslmode=verify-full"),
+        ("postgresql://u:p@db/shop?sslmode=require", "sslmode=verify-full"),
+        ("postgresql://u:p@db/shop?sslmode=verify-ca&a=b%20c", "a=b%20c&sslmode=verify-ca"),
+    ],
+)
+def test_a_private_ca_of_the_database_is_a_file_of_the_pods(url: str, expected: str) -> None:
+    there = access_of(url, ca="certificates").pod_url("/etc/outbox/ca/database.crt")
+    assert there == f"postgresql://u:p@db/shop?{expected}&sslrootcert=/etc/outbox/ca/database.crt"
+
+
+@pytest.mark.parametrize(
+    ("query", "has_tls"),
+    [
+        ("", False),
+        ("?sslmode=prefer", False),
+        ("?sslmode=disable", False),
+        ("?ssl=true", True),
+        ("?sslmode=require", True),
+        ("?sslmode=verify-full", True),
+    ],
+)
+def test_only_a_url_that_says_so_is_sure_to_be_entered_with_tls(query: str, *, has_tls: bool) -> None:
+    assert access_of(f"postgresql://u:p@db/shop{query}").has_tls is has_tls
