@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import quote
@@ -74,6 +74,9 @@ async def problem_of(access: BrokerAccess, timeouts: Timeouts | None = None) -> 
 
 
 async def refusal_of(broker: Management, action: Action) -> BrokerProblem:
+    # Whoever has not told who we are is not quoted.
+    with suppress(ManagementError):
+        await broker.snapshot()
     with pytest.raises(ManagementError) as raised:
         await broker.perform(action)
     return raised.value.problem
@@ -443,6 +446,22 @@ async def test_the_next_management_api_is_called_if_one_is_unreachable(access: B
     assert counter.calls.count(("GET", "unreachable")) == failed
 
 
+async def test_calls_go_to_the_next_management_api_after_one_that_fails(access: BrokerAccess) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"\r\n\r\n"):
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+
+    there = access.management_url.removeprefix("http://")
+    counter = Counter()
+    async with serving(serve) as failing:
+        several = replace(access, management_url=f"{failing},{there}")
+        async with Management(several, on_call=counter) as broker:
+            with pytest.raises(ManagementError, match="fails with 503"):
+                await broker.snapshot()
+            await broker.snapshot()
+    assert counter.calls.count(("GET", "503")) == 1
+
+
 async def test_an_error_names_each_management_api_that_was_tried(access: BrokerAccess) -> None:
     several = replace(access, management_url="http://127.0.0.1:1,rabbitmq.invalid:15672")
     problem = await problem_of(several)
@@ -503,7 +522,7 @@ async def test_another_web_server_is_not_the_management_api(
 async def test_listings_that_are_not_rabbitmqs_are_told(access: BrokerAccess) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readuntil(b"\r\n\r\n"):
-            body = b'{"tags": "management"}' if b"whoami" in line else b'[{"id": 1}]'
+            body = b'{"name": "shop", "tags": "management"}' if b"whoami" in line else b'[{"id": 1}]'
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     async with serving(serve) as url:
@@ -521,7 +540,7 @@ async def test_a_listing_that_fails_since_something_in_it_went_is_asked_for_agai
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal left
         while line := await reader.readuntil(b"\r\n\r\n"):
-            body = b'{"tags": "administrator"}' if b"whoami" in line else b"[]"
+            body = b'{"name": "shop", "tags": "administrator"}' if b"whoami" in line else b"[]"
             status = b"200 OK"
             if b"/users " in line and left:
                 left, status = left - 1, b"500 Internal Server Error"
@@ -548,6 +567,7 @@ async def test_a_server_that_does_not_answer_is_given_up(access: BrokerAccess) -
         problem = await problem_of(replace(access, management_url=url), IMPATIENT)
     assert problem.reason == "Unreachable"
     assert "no answer within 0.2 s" in problem.message
+    assert "most nodes of its cluster run" in problem.message
 
 
 async def test_a_server_that_hangs_up_is_unreachable(access: BrokerAccess) -> None:

@@ -12,7 +12,7 @@ import pytest
 from aiormq.exceptions import ChannelAccessRefused
 
 from outbox import listen, wire
-from outbox.topology import Subscription, tier_name, topology
+from outbox.topology import Subscription, dead_letter_queue, tier_name, topology
 from outbox_cli.local import Services
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.actions import MakeUser, Permissions, RemoveUser
@@ -20,7 +20,7 @@ from outbox_operator.broker.management import Management
 from outbox_operator.broker.topology_plan import topology_actions
 from outbox_operator.broker.user_plan import relay_permissions, worker_permissions
 from tests.integration.broker_access import Counter, access_to
-from tests.integration.relaying import traffic_between
+from tests.integration.relaying import DEADLINE_SECONDS, traffic_between
 from tests.integration.working import Calls, workshop_at
 
 DELAYS = (timedelta(milliseconds=50), timedelta(milliseconds=100))
@@ -116,3 +116,46 @@ async def test_a_worker_may_not_touch_what_is_not_its_own(access: BrokerAccess) 
         await refused("queue_delete", "mails")
         await refused("queue_purge", "mailsX")
         await refused("queue_bind", "mails", "outbox", "b")
+
+
+async def test_a_worker_may_write_to_any_queue_of_the_virtual_host_through_a_shared_tier(
+    access: BrokerAccess, rabbitmq_url: str
+) -> None:
+    """The boundary of what tiers share: see the threat model in docs/security.md."""
+    await provision(access, "outbox", Subscription("mails", ("a",), DELAYS))
+    tiers = [tier_name("outbox", delay) for delay in DELAYS]
+    async with (
+        await aio_pika.connect(rabbitmq_url) as owner,
+        allowed(access, worker_permissions("outbox", "mails", tiers)) as url,
+        await aio_pika.connect(url) as connection,
+    ):
+        channel = await owner.channel()
+        victim = await channel.declare_queue("another.team", durable=True)
+        tier = await (await connection.channel()).get_exchange(tiers[0], ensure=False)
+        await tier.publish(aio_pika.Message(b"forged"), "another.team")
+        message = await _next(victim)
+        assert message.body == b"forged"
+
+
+async def test_a_worker_may_write_to_any_dead_letter_queue_of_its_exchange(
+    access: BrokerAccess, rabbitmq_url: str
+) -> None:
+    """The boundary of what the dead-letter exchange is shared by."""
+    for queue in ("mails", "victim"):
+        await provision(access, "outbox", Subscription(queue, ("a",), DELAYS))
+    async with (
+        await aio_pika.connect(rabbitmq_url) as owner,
+        allowed(access, worker_permissions("outbox", "mails", ())) as url,
+        await aio_pika.connect(url) as connection,
+    ):
+        letters = await (await owner.channel()).get_queue(dead_letter_queue("victim"), ensure=False)
+        exchange = await (await connection.channel()).get_exchange("outbox.dlx", ensure=False)
+        await exchange.publish(aio_pika.Message(b"forged"), "victim")
+        assert (await _next(letters)).body == b"forged"
+
+
+async def _next(queue: aio_pika.abc.AbstractQueue) -> aio_pika.abc.AbstractIncomingMessage:
+    async with asyncio.timeout(DEADLINE_SECONDS), queue.iterator(no_ack=True) as messages:
+        async for message in messages:
+            return message
+    raise AssertionError("the iterator ended")

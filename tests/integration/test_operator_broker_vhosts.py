@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 
@@ -17,6 +18,7 @@ from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
 from outbox_operator.broker.vhost import Vhost
 from outbox_operator.broker.vhosts import Vhosts
+from outbox_operator.faults import Faults
 from tests.integration.administrator import management
 from tests.integration.broker_access import Counter, Gate, access_to
 from tests.integration.relaying import until
@@ -288,16 +290,27 @@ async def test_who_waits_for_a_vhost_that_is_left_is_told(access: BrokerAccess) 
         assert problem(await vhost.perform([action])).reason == "Unreachable"
 
 
-async def test_a_fault_in_a_watch_ends_the_run(access: BrokerAccess) -> None:
-    def fail(vhost: Vhost) -> None:
+async def test_a_fault_in_a_watch_is_counted_and_the_watch_goes_on(
+    access: BrokerAccess, services: Services
+) -> None:
+    looks, parts = 0, list[str]()
+
+    def fail(_: Vhost) -> None:
+        nonlocal looks
+        looks += 1
         raise RuntimeError("a fault of ours")
 
-    vhosts = Vhosts(on_change=fail, on_call=Counter())
+    vhosts = Vhosts(on_change=fail, on_call=Counter(), drift_seconds=0.02, faults=Faults(parts.append))
     run = asyncio.create_task(vhosts.run())
-    with pytest.raises(RuntimeError, match="a fault of ours"):
-        await vhosts.use("shop/a", access)
-    with pytest.raises(RuntimeError, match="a fault of ours"):
-        await run
+    vhost = await vhosts.use("shop/a", access)
+    seen(vhost.state)
+    path = f"exchanges/{quote(access.vhost, safe='')}/meanwhile"
+    await asyncio.to_thread(management, services, "PUT", path, {"type": "topic"})
+    await until(lambda: looks > 1, "another look, which finds that exchange")
+    assert set(parts) == {"broker"}
+    assert not run.done()
+    run.cancel()
+    await asyncio.wait([run])
 
 
 # -- outages

@@ -1,7 +1,9 @@
 """The watches on a real API server, by somebody who may list and watch and nothing else."""
 
 import asyncio
+import gc
 import signal
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import kopf
 import pytest
 
 from outbox_operator.cluster.client import Cluster
@@ -205,6 +208,27 @@ async def test_watches_end_when_asked_to_also_while_they_begin(
     assert done, "the watches were to end"
     assert running.cancelled()
     await connection.close()
+
+
+async def test_tasks_are_ended_and_not_collected_if_the_watches_are_cancelled_as_they_begin(
+    watcher: Identity, namespace: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spawn_tasks, spawned = kopf.spawn_tasks, threading.Event()
+
+    async def cancelled_after_spawning(**options: Any) -> None:
+        await spawn_tasks(**options)
+        gc.collect()
+        spawned.set()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(kopf, "spawn_tasks", cancelled_after_spawning)
+    connection = await Connection.open({"KUBECONFIG": str(watcher.kubeconfig)})
+    running = asyncio.create_task(run_watches(Store(), connection, [namespace]))
+    await until("kopf has spawned its tasks", spawned.is_set)
+    running.cancel()
+    await asyncio.wait([running], timeout=DEADLINE_SECONDS)
+    await connection.close()
+    assert "Task was destroyed" not in caplog.text
 
 
 async def test_what_happened_while_the_server_was_away_is_known_afterwards(

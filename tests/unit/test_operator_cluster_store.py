@@ -3,6 +3,8 @@
 from copy import deepcopy
 from typing import Any
 
+import pytest
+
 from outbox_operator.cluster.kinds import DEPLOYMENT, LISTENER, RELAY, Kind, Manifest
 from outbox_operator.cluster.store import Store, Version
 from tests.operator import manifests
@@ -214,3 +216,48 @@ async def test_an_object_is_discarded_only_in_the_state_in_which_it_was_missed()
     assert not store.discard(RELAY, ("shop", "shop"), Version("u", "0"))
     assert store.discard(RELAY, ("shop", "shop"), Version("u", "1"))
     assert not store.relays
+
+
+_REPLICAS: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None,
+        {},
+        [None],
+        ["x"],
+        [{"fieldsV1": _REPLICAS}],
+        [{"manager": None, "fieldsV1": _REPLICAS}],
+        [{"manager": "hpa", "fieldsV1": None}],
+        [{"manager": "hpa", "fieldsV1": {"f:spec": None}}],
+        [{"manager": "hpa", "fieldsV1": {"f:spec": "f:replicas"}}],
+        [{"manager": "hpa"}],
+    ],
+)
+async def test_a_deployment_with_odd_managed_fields_is_known(fields: Any) -> None:
+    store = Store()
+    assert store.put(DEPLOYMENT, _object(_DEPLOYMENT, 1, managedFields=fields))
+    assert store.deployments["shop", "shop"]["metadata"]["managedFields"] == []
+
+
+async def test_nobody_waits_for_an_object_that_cannot_be_read() -> None:
+    store, odd = Store(), _relay(1)
+    odd["metadata"]["labels"] = "none"
+    with pytest.raises(ValueError, match="labels"):
+        store.put(RELAY, odd)
+    store.pass_over(RELAY, odd)
+    assert store.versions(RELAY) == {("shop", "shop"): Version("u", "1")}
+    assert store.put(RELAY, _relay(2))
+    assert store.versions(RELAY) == {("shop", "shop"): Version("u", "2")}
+    store.pass_over(RELAY, odd)
+    store.remove(RELAY, _relay(3))
+    assert store.versions(RELAY) == {}
+
+
+def test_an_object_without_a_name_is_passed_over() -> None:
+    store = Store()
+    for odd in ({}, {"metadata": None}, {"metadata": {"name": 1}}):
+        store.pass_over(RELAY, odd)
+    assert store.versions(RELAY) == {}

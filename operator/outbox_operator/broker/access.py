@@ -1,9 +1,9 @@
 """Where a broker is and who may enter: what the Secret of an OutboxRelay comes down to."""
 
 from dataclasses import dataclass, field
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
-from outbox_core.url_hosts import HostPort
+from outbox_core.url_hosts import HostPort, split_hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,17 @@ class BrokerAccess:
     @property
     def vhost_id(self) -> VhostId:
         return VhostId(self.management_url, self.vhost)
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether nothing is sent without TLS, by AMQP or to the management API."""
+        return self.tls and self.management_url.startswith("https://")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All hosts of its URLs: for AMQP, and for the management API."""
+        management = (urlsplit(each).hostname or "" for each in split_hosts(self.management_url))
+        return (self.host, *(each.host for each in self.other_hosts), *management)
 
     def uri(
         self, username: str | None = None, password: str | None = None, ca_file: str | None = None

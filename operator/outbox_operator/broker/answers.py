@@ -5,11 +5,13 @@ not do this (both `not_authorised`). Its 404 is two: a virtual host that does no
 that the user may not enter (`not_found`).
 """
 
+from enum import StrEnum
 from http import HTTPStatus
 
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.calls import WHOAMI, Call
 from outbox_operator.broker.snapshot import BrokerProblem, Mark, Reason
+from outbox_operator.neighbours import described
 
 _MAY_NOT = "not_authorised"
 _HIDDEN = ("not_found", "Not Found")
@@ -17,12 +19,30 @@ _NO_VHOST = frozenset({"Not Found", "vhost_not_found"})
 _LONGEST_WORDS = 300
 
 
-def problem_of(call: Call, status: int, said: object, access: BrokerAccess) -> BrokerProblem | None:
-    """What is wrong after `call` was answered so; `said` is the body, None where it was not JSON."""
+class _Words(StrEnum):
+    """What RabbitMQ says word by word, by which one denial is told from another."""
+
+    NO_MANAGEMENT = "Not management user"
+    LOCALHOST_ONLY = "User can only log in via localhost"
+    NO_ADMINISTRATOR = "Not administrator user"
+    NO_ACCESS = "User not authorised to access virtual host"
+
+
+_KNOWN_WORDS = _NO_VHOST | set(_Words)
+
+
+def problem_of(
+    call: Call, status: int, said: object, access: BrokerAccess, *, is_rabbitmq: bool = True
+) -> BrokerProblem | None:
+    """What is wrong after `call` was answered so; `said` is the body, None where it was not JSON.
+
+    Unless the server `is_rabbitmq` for certain, its own words are not quoted: the address may lead to any
+    server that the operator can reach, and whoever wrote the address must not read there.
+    """
     is_gone = status == HTTPStatus.NOT_FOUND and call.method == "DELETE"
     if status < HTTPStatus.MULTIPLE_CHOICES or is_gone:
         return None
-    error, words = _words(said)
+    error, words = _words(said, is_rabbitmq=is_rabbitmq)
     if status == HTTPStatus.UNAUTHORIZED and error != _MAY_NOT:
         return BrokerProblem(Reason.AUTHENTICATION_FAILED, _not_known(words, access))
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -55,21 +75,23 @@ def not_counted(access: BrokerAccess, queue: str) -> BrokerProblem:
     return BrokerProblem(Reason.NOT_EMPTY, message)
 
 
-def marked(access: BrokerAccess, queue: str, mark: Mark) -> BrokerProblem:
-    """The problem that another listener has marked a queue."""
+def marked(access: BrokerAccess, queue: str, mark: Mark, owner: str) -> BrokerProblem:
+    """The problem that another listener than `owner` has marked a queue."""
     of = f" of installation {mark.installation}" if mark.installation else ""
+    other = described("OutboxListener", mark.owner, owner.partition("/")[0])
     message = (
-        f'{access.vhost_id}: queue "{queue}" is bound by OutboxListener {mark.owner}{of} too; '
+        f'{access.vhost_id}: queue "{queue}" is bound by {other}{of} too; '
         "delete that one first, or remove its bindings"
     )
     return BrokerProblem(Reason.IN_USE, message)
 
 
-def _words(said: object) -> tuple[str, str]:
+def _words(said: object, *, is_rabbitmq: bool) -> tuple[str, str]:
     """The kind of error and the broker's own words."""
     if not isinstance(said, dict):
         return "", ""
-    return str(said.get("error", "")), str(said.get("reason", ""))[:_LONGEST_WORDS]
+    error, words = (each if isinstance(each := said.get(key), str) else "" for key in ("error", "reason"))
+    return error, words[:_LONGEST_WORDS] if is_rabbitmq or words in _KNOWN_WORDS else ""
 
 
 def _failed(call: Call, status: int, words: str, access: BrokerAccess) -> BrokerProblem:
@@ -107,17 +129,17 @@ def _not_entered(access: BrokerAccess) -> str:
 def _denied(call: Call, words: str, access: BrokerAccess) -> str:
     user, vhost = f'user "{access.username}"', f'vhost "{access.vhost}"'
     match words:
-        case "Not management user":
+        case _Words.NO_MANAGEMENT:
             return (
                 f"{user} may not use the management API of {access.management_url}: give it "
                 "the tag management, or administrator to have a broker user for each resource "
                 "(rabbitmqctl set_user_tags)"
             )
-        case "User can only log in via localhost":
+        case _Words.LOCALHOST_ONLY:
             return f"{user} may only log in via localhost of the broker; make another user for the operator"
-        case "Not administrator user":
+        case _Words.NO_ADMINISTRATOR:
             return f"{user} may not {call.what}: give it the tag administrator (rabbitmqctl set_user_tags)"
-        case "User not authorised to access virtual host":
+        case _Words.NO_ACCESS:
             return _not_entered(access)
         case _:
             return (

@@ -2,23 +2,34 @@
 
 import asyncio
 import base64
-import json
+import math
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 from yarl import URL
 
 from outbox_core.url_hosts import split_hosts
-from outbox_operator.broker import answers
+from outbox_operator.allowed_hosts import AllowedHosts, AllowedResolver
+from outbox_operator.broker import answers, bounded_json
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.calls import Call
 from outbox_operator.broker.snapshot import BrokerProblem, Reason
 
 _CALLS_AT_ONCE = 16
 _LONGEST_WORDS = 300
+
+_MIB = 1024 * 1024
+MOST_BYTES = _MIB
+"""How long an answer may be."""
+MOST_LISTED_BYTES = 16 * _MIB
+"""How long a listing may be: that of the bindings of about 18,000 listeners."""
+
+
+_NOT_OURS = BrokerProblem(Reason.REFUSED, "this replica of the operator does not lead any more")
 
 
 class ManagementError(Exception):
@@ -46,12 +57,18 @@ class Connection:
     """The way to one broker for one user; its sockets open with the first call."""
 
     def __init__(
-        self, access: BrokerAccess, *, connect_seconds: float, on_call: Callable[[str, str], None]
+        self,
+        access: BrokerAccess,
+        *,
+        connect_seconds: float,
+        on_call: Callable[[str, str], None],
+        allowed: AllowedHosts | None = None,
     ) -> None:
         """`on_call` is told the method of each call, and the status it was answered with or `unreachable`."""
         self._access = access
         self._urls = split_hosts(access.management_url)
         self._current = 0
+        self._allowed = allowed or AllowedHosts()
         self._connect_seconds = connect_seconds
         self._on_call = on_call
         self._session: aiohttp.ClientSession | None = None
@@ -63,42 +80,76 @@ class Connection:
         if self._session is not None:
             await self._session.close()
 
-    async def call(self, call: Call, seconds: float) -> Answer:
+    async def call(
+        self,
+        call: Call,
+        seconds: float,
+        *,
+        most_bytes: int = MOST_BYTES,
+        may_take: Callable[[], float] = lambda: math.inf,
+    ) -> Answer:
         """Call, and wait for an answer for so long; a `ManagementError` where there is none.
 
         The next host is called if no connection to one can be made. A call that was sent may have been
-        carried out, and is not repeated.
+        carried out, and is not repeated; after a host that failed at it, further calls go to the next one.
+        `may_take` is asked when the call leaves how long it may take at most; 0 if it must not leave.
         """
         failures: dict[str, BaseException] = {}
         async with self._slots:
             for url in (*self._urls[self._current :], *self._urls[: self._current]):
+                left = min(seconds, may_take())
+                if left <= 0:
+                    raise ManagementError(_NOT_OURS)
                 try:
-                    return await self._answer(url, call, seconds)
-                except (aiohttp.ClientError, OSError) as error:
+                    answer = await self._answer(url, call, left, most_bytes)
+                except (aiohttp.ClientError, OSError, ValueError) as error:
                     self._on_call(call.method, "unreachable")
                     failures[url] = error
-                    self._current = (self._urls.index(url) + 1) % len(self._urls)
+                    self._move_on(url)
                     if not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
                         break
+                else:
+                    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                        self._move_on(url)
+                    return answer
         raise ManagementError(_unreachable(failures, seconds, self._access))
 
-    async def _answer(self, management_url: str, call: Call, seconds: float) -> Answer:
+    def _move_on(self, url: str) -> None:
+        self._current = (self._urls.index(url) + 1) % len(self._urls)
+
+    async def _answer(self, management_url: str, call: Call, seconds: float, most_bytes: int) -> Answer:
         url = _url(management_url, call)
         async with (
             asyncio.timeout(seconds),
             self._opened().request(call.method, url, json=call.body, allow_redirects=False) as response,
         ):
-            body = await response.read()
+            body = await self._body(response, management_url, most_bytes)
         self._on_call(call.method, str(response.status))
-        return Answer(response.status, _parsed(body), response.headers.get("Location", ""))
+        return Answer(response.status, bounded_json.parsed(body), response.headers.get("Location", ""))
+
+    async def _body(self, response: aiohttp.ClientResponse, management_url: str, most_bytes: int) -> bytes:
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > most_bytes:
+                # Not read to its end, and not to be: the connection goes.
+                response.close()
+                access = replace(self._access, management_url=management_url)
+                words = f"it answers with more than {most_bytes // _MIB} MiB"
+                raise ManagementError(answers.something_else(access, words))
+        return bytes(body)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             access = self._access
             login = base64.b64encode(f"{access.username}:{access.password}".encode()).decode()
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=_trust(access)),
-                headers={"Authorization": f"Basic {login}"},
+                connector=aiohttp.TCPConnector(
+                    limit=0, ssl=_trust(access), resolver=AllowedResolver(self._allowed)
+                ),
+                # A few bytes of gzip can be a gigabyte: nothing is asked for packed, and nothing is unpacked.
+                headers={"Authorization": f"Basic {login}", "Accept-Encoding": "identity"},
+                auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(sock_connect=self._connect_seconds),
             )
@@ -109,7 +160,7 @@ def _url(management_url: str, call: Call) -> URL:
     try:
         url = URL(f"{management_url}/api/{call.path}", encoded=True)
         # A URL that is encoded already is only taken apart when it is read.
-        host = url.host
+        host, _ = url.host, url.port
     except ValueError:
         host = None
     if not host:
@@ -122,13 +173,6 @@ def _trust(access: BrokerAccess) -> ssl.SSLContext | bool:
         return True
     # Bundles have names in comments between the certificates, and OpenSSL takes ASCII only.
     return ssl.create_default_context(cadata=access.ca.encode("ascii", "ignore").decode())
-
-
-def _parsed(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return None
 
 
 def _unreachable(
@@ -147,10 +191,13 @@ def _unreachable(
             cure = "see whether it speaks TLS there, and set spec.broker.managementUrl"
         case ssl.SSLError():
             cure = "put a PEM certificate into the Secret of spec.broker.caSecretRef"
-        case aiohttp.InvalidURL():
+        case ValueError():
+            # aiohttp's own error of the kind is one too, and so is what is no name to the DNS.
             cure = "set spec.broker.managementUrl to an address such as http://rabbitmq:15672"
         case aiohttp.ClientConnectorDNSError():
             cure = "correct the host in the Secret, or set spec.broker.managementUrl"
+        case TimeoutError() if not isinstance(error, aiohttp.ConnectionTimeoutError):
+            cure = "see that it is not overloaded, and that most nodes of its cluster run"
         case _:
             cure = "see that it runs with its management plugin enabled, or set spec.broker.managementUrl"
     reasons = ", ".join(f"{url} cannot be reached: {_words(each, seconds)}" for url, each in failures.items())
@@ -169,6 +216,15 @@ def _words(error: BaseException, seconds: float) -> str:
             words = str(error.certificate_error)
         case aiohttp.ClientConnectorError():
             words = error.os_error.strerror or str(error.os_error)
+        case aiohttp.ServerDisconnectedError():
+            words = "it closed the connection without an answer"
+        case aiohttp.ClientPayloadError():
+            words = "its answer is cut, or is not HTTP"
+        case aiohttp.InvalidURL():
+            words = "it is no URL"
+        case OSError():
+            words = error.strerror or type(error).__name__
         case _:
-            words = str(error) or type(error).__name__
+            # Its text may quote what the server said, who may be anybody.
+            words = type(error).__name__
     return words[:_LONGEST_WORDS]

@@ -1,6 +1,7 @@
 """RabbitMQ's management API: looking at a virtual host, and carrying out an action in it."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -8,11 +9,18 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
 
+from outbox_operator.allowed_hosts import AllowedHosts
 from outbox_operator.broker import answers, calls, listings
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.actions import Action, MakeBinding, RemoveQueue
 from outbox_operator.broker.calls import Call
-from outbox_operator.broker.connection import Answer, Connection, ManagementError
+from outbox_operator.broker.connection import (
+    MOST_BYTES,
+    MOST_LISTED_BYTES,
+    Answer,
+    Connection,
+    ManagementError,
+)
 from outbox_operator.broker.identity import ClusterIdentity, parse_cluster
 from outbox_operator.broker.snapshot import Mark, Reason, Snapshot
 
@@ -39,13 +47,27 @@ class Management:
     """The management API of one virtual host's broker, entered by one user."""
 
     def __init__(
-        self, access: BrokerAccess, *, on_call: Callable[[str, str], None], timeouts: Timeouts | None = None
+        self,
+        access: BrokerAccess,
+        *,
+        on_call: Callable[[str, str], None],
+        timeouts: Timeouts | None = None,
+        write_seconds: Callable[[], float] = lambda: math.inf,
+        allowed: AllowedHosts | None = None,
     ) -> None:
-        """`on_call` is told the method of each call, and the status it was answered with or `unreachable`."""
+        """`on_call` is told the method of each call, and the status it was answered with or `unreachable`.
+
+        `write_seconds` is asked before each call that writes how long it may take, 0 if it must not be made.
+        """
         self._access = access
         self._timeouts = timeouts or Timeouts()
-        self._connection = Connection(access, connect_seconds=self._timeouts.connect_seconds, on_call=on_call)
+        self._connection = Connection(
+            access, connect_seconds=self._timeouts.connect_seconds, on_call=on_call, allowed=allowed
+        )
+        self._write_seconds = write_seconds
         self._is_administrator = False
+        self._is_rabbitmq = False
+        """Whether the server has told who we are, as only RabbitMQ does: until then it is not quoted."""
         self._cluster: ClusterIdentity | None = None
 
     async def __aenter__(self) -> Self:
@@ -70,7 +92,7 @@ class Management:
             return await self._listed()
         except ManagementError:
             # Another broker may answer next.
-            self._is_administrator, self._cluster = False, None
+            self._is_administrator, self._is_rabbitmq, self._cluster = False, False, None
             raise
 
     async def perform(self, action: Action) -> str | None:
@@ -91,19 +113,18 @@ class Management:
 
     async def _asked_whether_administrator(self) -> bool:
         match (await self._done(calls.WHOAMI)).said:
-            case {"tags": list() as tags}:
-                return _ADMINISTRATOR in tags
-            case {"tags": str() as tags}:
-                return _ADMINISTRATOR in tags.split(",")
+            case {"name": str(), "tags": list() | str() as tags}:
+                self._is_rabbitmq = True
+                return _ADMINISTRATOR in (tags.split(",") if isinstance(tags, str) else tags)
             case _:
                 raise ManagementError(answers.something_else(self._access, "it does not tell who we are"))
 
     async def _asked_for_cluster(self) -> ClusterIdentity | None:
         """What the cluster calls itself; a user who is no administrator sees its name only."""
-        name = await self._connection.call(calls.CLUSTER_NAME, self._timeouts.call_seconds)
+        name = await self._answer(calls.CLUSTER_NAME)
         if not self._is_administrator:
             return parse_cluster(name.said, None)
-        parameters = await self._connection.call(calls.GLOBAL_PARAMETERS, self._timeouts.call_seconds)
+        parameters = await self._answer(calls.GLOBAL_PARAMETERS)
         return parse_cluster(name.said, parameters.said)
 
     async def _listed(self) -> Snapshot:
@@ -137,12 +158,13 @@ class Management:
             raise ManagementError(problem) from None
 
     async def _listing(self, call: Call) -> Any:
-        answer = await self._connection.call(call, self._timeouts.listing_seconds)
+        seconds = self._timeouts.listing_seconds
+        answer = await self._answer(call, seconds, MOST_LISTED_BYTES)
         for pause in _LISTING_PAUSES:
             if answer.status != HTTPStatus.INTERNAL_SERVER_ERROR:
                 break
             await asyncio.sleep(pause)
-            answer = await self._connection.call(call, self._timeouts.listing_seconds)
+            answer = await self._answer(call, seconds, MOST_LISTED_BYTES)
         self._check(call, answer)
         if not isinstance(answer.said, list):
             raise ManagementError(answers.something_else(self._access, f"it does not {call.what}"))
@@ -161,7 +183,7 @@ class Management:
     async def _check_marks(self, name: str, own: Mark) -> None:
         """Refuse to go on if a listener other than `own` has marked a queue, however old the snapshot is."""
         look = calls.queue_bindings_call(self._access.vhost, name)
-        found = await self._connection.call(look, self._timeouts.call_seconds)
+        found = await self._answer(look)
         if found.status == HTTPStatus.NOT_FOUND:
             return
         self._check(look, found)
@@ -172,12 +194,12 @@ class Management:
             raise ManagementError(problem) from None
         for each in bindings:
             if each.mark is not None and not each.is_of(own.owner, own.installation):
-                raise ManagementError(answers.marked(self._access, name, each.mark))
+                raise ManagementError(answers.marked(self._access, name, each.mark, own.owner))
 
     async def _remove_if_empty(self, name: str) -> None:
         """Look, and then delete: RabbitMQ does both in one step for classic queues only."""
         access, look = self._access, calls.queue_call(self._access.vhost, name)
-        found = await self._connection.call(look, self._timeouts.call_seconds)
+        found = await self._answer(look)
         if found.status == HTTPStatus.NOT_FOUND:
             return
         self._check(look, found)
@@ -192,7 +214,8 @@ class Management:
                 raise ManagementError(answers.not_counted(access, name))
             if messages:
                 raise ManagementError(answers.not_empty(access, name, messages))
-            is_shown = not found.said.get("arguments", {}).get("x-single-active-consumer")
+            arguments = found.said.get("arguments")
+            is_shown = not (isinstance(arguments, dict) and arguments.get("x-single-active-consumer"))
             if is_shown and (await self._done(calls.peek_call(access.vhost, name))).said:
                 raise ManagementError(answers.not_empty(access, name, 0))
         for call in calls.calls_of(RemoveQueue(name, if_empty=not is_quorum), access.vhost):
@@ -207,12 +230,21 @@ class Management:
                 return None
 
     async def _done(self, call: Call) -> Answer:
-        answer = await self._connection.call(call, self._timeouts.call_seconds)
+        answer = await self._answer(call)
         self._check(call, answer)
         return answer
 
+    async def _answer(self, call: Call, seconds: float | None = None, most_bytes: int = MOST_BYTES) -> Answer:
+        wait = self._timeouts.call_seconds if seconds is None else seconds
+        if call.method == "GET":
+            return await self._connection.call(call, wait, most_bytes=most_bytes)
+        return await self._connection.call(call, wait, may_take=self._write_seconds)
+
     def _check(self, call: Call, answer: Answer) -> None:
-        if problem := answers.problem_of(call, answer.status, answer.said, self._access):
+        problem = answers.problem_of(
+            call, answer.status, answer.said, self._access, is_rabbitmq=self._is_rabbitmq
+        )
+        if problem:
             raise ManagementError(problem)
 
 

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal
 
 from outbox.topology import Queue, Topology
@@ -19,6 +19,13 @@ from outbox_operator.broker.snapshot import ObservedPolicy, Snapshot
 _QUEUES = frozenset({"all", "queues", "quorum_queues"})
 _EXCHANGES = frozenset({"all", "exchanges"})
 _REJECT = "reject-publish"
+_LONGEST_PATTERN = 1024
+_MOST_PATTERNS = 4096
+_LEADING = re.compile(r"^\^?\.\*(?![?+{])")
+_TRAILING = re.compile(r"(?<!\\)\.\*\$?$")
+_REPEATS = re.compile(r"(?<!\\)[*+{]")
+_REPEATED_GROUP = re.compile(r"\)[*+{]|\\[1-9]|\(\?P=")
+"""What takes more than a time that grows with the square of a name's length."""
 _LENGTHS = {"max-length": "messages", "max-length-bytes": "bytes"}
 
 
@@ -175,14 +182,24 @@ def _matches(pattern: str, name: str) -> bool:
     return compiled is None or compiled.search(name) is not None
 
 
-@cache
+@lru_cache(_MOST_PATTERNS)
 def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """What tells whether a name matches; None if that is not to be found out in a short time.
+
+    Whoever writes policies could otherwise have one regular expression keep the operator busy for ever.
+    """
+    if len(pattern) > _LONGEST_PATTERN:
+        return None
+    # This changes nothing about what is found.
+    simpler = _TRAILING.sub("", _LEADING.sub("", pattern))
+    if len(_REPEATS.findall(simpler)) > 1 or _REPEATED_GROUP.search(simpler):
+        return None
     with warnings.catch_warnings():
         # `[[:alnum:]]` means something else to Python, which warns of it.
         warnings.simplefilter("error", FutureWarning)
         try:
-            return re.compile(pattern)
-        except (re.error, FutureWarning):
+            return re.compile(simpler)
+        except (re.error, FutureWarning, RecursionError, OverflowError):
             return None
 
 

@@ -185,6 +185,8 @@ class Reason(StrEnum):
     """A queue that was to go if empty has messages."""
     IN_USE = "InUse"
     """An exchange that was to go if unused has bindings."""
+    INTERNAL_ERROR = "InternalError"
+    """The operator failed at it, unexpectedly."""
 
 
 @dataclass(frozen=True, slots=True)

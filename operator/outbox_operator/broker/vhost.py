@@ -1,18 +1,21 @@
 """A virtual host: one picture of it for all who use it, kept up to date by looking and by what is done."""
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
 from outbox_core.backoff import Backoff
+from outbox_operator.allowed_hosts import AllowedHosts
 from outbox_operator.broker.access import BrokerAccess
-from outbox_operator.broker.actions import Action, MakeBinding, MakeExchange, MakeQueue, MakeUser
+from outbox_operator.broker.actions import Action, MakeBinding, MakeExchange, MakeQueue, MakeUser, RemoveUser
 from outbox_operator.broker.identity import ClusterIdentity, VhostIdentity
 from outbox_operator.broker.live_snapshot import LiveSnapshot
 from outbox_operator.broker.management import Management, ManagementError, Timeouts
 from outbox_operator.broker.snapshot import BrokerProblem, Reason, Snapshot
+from outbox_operator.faults import Faults
 
 T = TypeVar("T")
 State: TypeAlias = Snapshot | BrokerProblem
@@ -38,7 +41,11 @@ _OF_THE_VHOST = frozenset({Reason.UNREACHABLE, Reason.AUTHENTICATION_FAILED, Rea
 """Problems that all actions would have."""
 
 _CLOSED = BrokerProblem(Reason.UNREACHABLE, "the credentials for this broker were replaced meanwhile")
-_NOT_OURS = BrokerProblem(Reason.REFUSED, "this replica of the operator does not lead any more")
+_FAILED = BrokerProblem(
+    Reason.INTERNAL_ERROR,
+    "the operator failed at what the broker answered, and tries again; its log has the error. See that "
+    "spec.broker.managementUrl is the management API of RabbitMQ",
+)
 
 
 class Vhost:
@@ -50,22 +57,28 @@ class Vhost:
         *,
         on_change: Callable[["Vhost"], None],
         on_call: Callable[[str, str], None],
-        may_write: Callable[[], bool] = lambda: True,
+        write_seconds: Callable[[], float] = lambda: math.inf,
         drift_seconds: float = 30.0,
         timeouts: Timeouts | None = None,
+        faults: Faults | None = None,
+        allowed: AllowedHosts | None = None,
     ) -> None:
         """`on_change` is called when a look finds something else than what was known.
 
-        `may_write` is asked before each action: a plan may be half done when another replica takes over.
+        `write_seconds` is asked before each call that writes how long it may take, 0 if it must not be made:
+        a plan may be half done when another replica takes over.
         """
         self.access = access
         """Where it is, and who we are."""
-        self._management = Management(access, on_call=on_call, timeouts=timeouts)
+        self._management = Management(
+            access, on_call=on_call, timeouts=timeouts, write_seconds=write_seconds, allowed=allowed
+        )
         self._on_change = on_change
-        self._may_write = may_write
+        self._faults = faults or Faults()
         self._drift_seconds = drift_seconds
         self._known: LiveSnapshot | BrokerProblem | None = None
         self._cluster: ClusterIdentity | None = None
+        self._was_entered = False
         self._look: asyncio.Task[State] | None = None
         self._done_during_look: list[tuple[Action, str | None]] = []
         self._under_way: dict[Action, asyncio.Task[BrokerProblem | None]] = {}
@@ -82,6 +95,11 @@ class Vhost:
     def identity(self) -> VhostIdentity:
         """Which virtual host it is, by the last answer of its cluster."""
         return VhostIdentity(self.access.vhost_id, self._cluster)
+
+    @property
+    def was_entered(self) -> bool:
+        """Whether it has let this user in, if only once."""
+        return self._was_entered
 
     async def look(self) -> State:
         """Look now; who asks while somebody looks gets the same answer."""
@@ -136,27 +154,35 @@ class Vhost:
         await self._management.close()
 
     async def _looking(self) -> State:
-        known: LiveSnapshot | BrokerProblem
+        known: LiveSnapshot | BrokerProblem = _FAILED
         try:
-            seen = await self._management.snapshot()
-            self._cluster = seen.cluster or self._cluster
-            known = LiveSnapshot(seen)
-            # The listings may be from before these.
-            for action, properties_key in self._done_during_look:
-                known.apply(action, properties_key)
-        except ManagementError as error:
-            known = error.problem
+            with self._faults.contained("broker", str(self.access.vhost_id)):
+                known = await self._seen()
         finally:
             self._done_during_look.clear()
             self._look = None
         return self._now(known)
+
+    async def _seen(self) -> LiveSnapshot | BrokerProblem:
+        try:
+            seen = await self._management.snapshot()
+        except ManagementError as error:
+            return error.problem
+        self._was_entered = True
+        self._cluster = seen.cluster or self._cluster
+        known = LiveSnapshot(seen)
+        # The listings may be from before these.
+        for action, properties_key in self._done_during_look:
+            known.apply(action, properties_key)
+        return known
 
     def _now(self, known: LiveSnapshot | BrokerProblem) -> State:
         state: State = known.view if isinstance(known, LiveSnapshot) else known
         is_news = state != self.state
         self._known = known
         if is_news:
-            self._on_change(self)
+            with self._faults.contained("broker", str(self.access.vhost_id)):
+                self._on_change(self)
         return state
 
     def _shows(self, action: Action) -> bool:
@@ -169,24 +195,32 @@ class Vhost:
         return self._under_way[action]
 
     async def _doing(self, action: Action) -> BrokerProblem | None:
+        problem: BrokerProblem | None = _FAILED
+        properties_key: str | None = None
         try:
             async with self._slots:
-                if isinstance(self._known, BrokerProblem):
+                if isinstance(self._known, BrokerProblem) and not _is_elsewhere(action, self._known):
                     # Hundreds of actions would each wait for their own timeout.
                     return self._known
-                if not self._may_write():
-                    return _NOT_OURS
-                properties_key = await self._management.perform(action)
-        except ManagementError as error:
-            self._failed(error.problem)
-            return error.problem
+                with self._faults.contained("broker", str(self.access.vhost_id)):
+                    problem, properties_key = await self._performed(action)
         finally:
             del self._under_way[action]
+        if problem is not None:
+            self._failed(problem)
+            return problem
         if self._look is not None:
             self._done_during_look.append((action, properties_key))
         if isinstance(self._known, LiveSnapshot):
             self._known.apply(action, properties_key)
         return None
+
+    async def _performed(self, action: Action) -> tuple[BrokerProblem | None, str | None]:
+        """Why an action failed, or the properties key of a binding that it made."""
+        try:
+            return None, await self._management.perform(action)
+        except ManagementError as error:
+            return error.problem, None
 
     def _failed(self, problem: BrokerProblem) -> None:
         if problem.reason in _OF_THE_VHOST:
@@ -208,6 +242,11 @@ def retry_seconds(reason: str, failures: int) -> float:
     if reason == Reason.PERMISSION_DENIED:
         return _DENIALS.delay(failures)
     return (_PROBES if reason in _SOON_OVER else _REFUSALS).delay(failures)
+
+
+def _is_elsewhere(action: Action, problem: BrokerProblem) -> bool:
+    """Whether an action does not need the virtual host that is missing: users are the broker's."""
+    return isinstance(action, RemoveUser) and problem.reason == Reason.VHOST_MISSING
 
 
 def _steps(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:

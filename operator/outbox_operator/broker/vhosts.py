@@ -1,12 +1,15 @@
 """The virtual hosts that relays use, each opened once for all that enter it by the same credentials."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from outbox_operator.allowed_hosts import AllowedHosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.management import Timeouts
 from outbox_operator.broker.vhost import Vhost
+from outbox_operator.faults import Faults
 
 __all__ = ["Vhost", "Vhosts"]
 
@@ -33,31 +36,32 @@ class Vhosts:
         *,
         on_change: Callable[[Vhost], None],
         on_call: Callable[[str, str], None],
-        may_write: Callable[[], bool] = lambda: True,
+        write_seconds: Callable[[], float] = lambda: math.inf,
         drift_seconds: float = 30.0,
         timeouts: Timeouts | None = None,
+        faults: Faults | None = None,
+        allowed: AllowedHosts | None = None,
     ) -> None:
         """`on_change` is called when a look at one found something else than what was known.
 
         `on_call` is told of each call its method, and the status it was answered with or `unreachable`.
-        `may_write` is asked before each action.
+        `write_seconds` is asked before each call that writes how long it may take, 0 if it must not be made.
         """
         self._on_change = on_change
         self._on_call = on_call
-        self._may_write = may_write
+        self._write_seconds = write_seconds
         self._drift_seconds = drift_seconds
         self._timeouts = timeouts
         self._opened: dict[BrokerAccess, _Opened] = {}
         self._used: dict[str, _Opened] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._fault: BaseException | None = None
-        self._has_fault = asyncio.Event()
+        self._faults = faults or Faults()
+        self._allowed = allowed
 
     async def run(self) -> None:
-        """Wait until cancelled, then close all; raises the fault with which a watch ended, if one does."""
+        """Wait until cancelled, then close all."""
         try:
-            await self._has_fault.wait()
-            raise self._fault or RuntimeError("a watch has ended")
+            await asyncio.Event().wait()
         finally:
             await self.close()
 
@@ -102,20 +106,18 @@ class Vhosts:
             access,
             on_change=self._on_change,
             on_call=self._on_call,
-            may_write=self._may_write,
+            write_seconds=self._write_seconds,
             drift_seconds=self._drift_seconds,
             timeouts=self._timeouts,
+            faults=self._faults,
+            allowed=self._allowed,
         )
-        watch = asyncio.create_task(vhost.watch(), name=f"watch {access.vhost_id}")
-        watch.add_done_callback(self._ended)
+        # Begun anew if it ends: a virtual host that nobody watches looks well for ever.
+        watch = asyncio.create_task(
+            self._faults.keep_running("broker", vhost.watch), name=f"watch {access.vhost_id}"
+        )
         self._opened[access] = opened = _Opened(vhost, watch)
         return opened
-
-    def _ended(self, watch: "asyncio.Task[None]") -> None:
-        """Pass a fault on to whoever runs us: a virtual host that nobody watches looks well for ever."""
-        if not watch.cancelled():
-            self._fault = watch.exception()
-            self._has_fault.set()
 
     async def _leave(self, opened: _Opened, user: str) -> None:
         opened.users.discard(user)

@@ -21,7 +21,7 @@ from kubernetes.aio.config import ConfigException, load_kube_config
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, InClusterConfigLoader
 from yaml import YAMLError
 
-from outbox_core.logs import mask
+from outbox_core.masking import mask
 from outbox_operator.cluster.errors import ClusterError, TimedOutError, UnreachableError
 
 JSON = "application/json"

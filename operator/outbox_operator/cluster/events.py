@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from outbox_core.logs import event
+from outbox_core.printable import printable
 from outbox_operator.cluster.client import MANAGER, Cluster
 from outbox_operator.cluster.errors import ClusterError
 from outbox_operator.cluster.kinds import EVENT, Kind, Manifest
@@ -113,7 +114,7 @@ def manifest(
         },
         "type": event_type,
         "reason": reason,
-        "message": _short(message),
+        "message": _short(printable(message)),
         "source": {"component": MANAGER},
         "reportingComponent": MANAGER,
         "reportingInstance": MANAGER,

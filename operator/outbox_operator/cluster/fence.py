@@ -27,7 +27,13 @@ class Fence:
     @property
     def is_open(self) -> bool:
         """Whether a write may pass now."""
-        return self._left() > 0
+        return self.left_seconds > 0
+
+    @property
+    def left_seconds(self) -> float:
+        """How long a write may take from now; 0 if none may be made."""
+        left = 0.0 if self._since is None else self._since + self._limit_seconds - self._clock()
+        return max(left, 0.0)
 
     def open(self, since: float) -> None:
         """A renewal succeeded that began then, on this fence's clock."""
@@ -39,8 +45,7 @@ class Fence:
 
     def check(self) -> float:
         """How many seconds a write may take from now, or a `NotLeaderError`."""
-        left = self._left()
-        if left > 0:
+        if (left := self.left_seconds) > 0:
             return left
         if self._since is None:
             raise NotLeaderError("this process does not lead: another replica writes")
@@ -48,6 +53,3 @@ class Fence:
             f"this process may not lead any more: its Lease was not renewed for {self._limit_seconds:g} s; "
             f"another replica takes over"
         )
-
-    def _left(self) -> float:
-        return 0.0 if self._since is None else self._since + self._limit_seconds - self._clock()

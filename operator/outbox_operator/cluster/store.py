@@ -105,6 +105,7 @@ class Store:
         self._by_relay: _Index[Place] = _Index(lambda listener: (_relay_of(listener),))
         self._by_queue: _Index[str] = _Index(queues_of)
         self._gone: dict[str, Version] = {}
+        self._passed_over: dict[Kind, dict[Place, Version]] = {kind: {} for kind in WATCHED}
         self._subscribers: list[OnEvent] = []
 
     @property
@@ -137,7 +138,8 @@ class Store:
 
     def versions(self, kind: Kind) -> dict[Place, Version]:
         """Which state of each object is known."""
-        return {place: entry.version for place, entry in self._entries[kind].items()}
+        known = {place: entry.version for place, entry in self._entries[kind].items()}
+        return self._passed_over[kind] | known
 
     def subscribe(self, on_event: OnEvent) -> None:
         """Be told from now on."""
@@ -159,6 +161,12 @@ class Store:
         self._index(kind, place, entry.value)
         return self._tell(kind, place, before is None or before.gist != entry.gist)
 
+    def pass_over(self, kind: Kind, manifest: Manifest) -> None:
+        """An object cannot be read: nobody need wait for it."""
+        match manifest:
+            case {"metadata": {"namespace": str() as namespace, "name": str() as name}}:
+                self._passed_over[kind][namespace, name] = version_of(manifest)
+
     def renew(self, kind: Kind, manifest: Manifest) -> bool:
         """As `put`, for an object that exists: where it went meanwhile it stays away."""
         known = self._entries[kind].get(_place(manifest))
@@ -169,6 +177,7 @@ class Store:
         """An object went; whether it was known. Another of its name that is there already stays."""
         place, version = _place(manifest), version_of(manifest)
         self._bury(version)
+        self._passed_over[kind].pop(place, None)
         known = self._entries[kind].get(place)
         if known is None or known.version.uid != version.uid:
             return False
@@ -177,6 +186,7 @@ class Store:
 
     def discard(self, kind: Kind, place: Place, version: Version) -> bool:
         """An object in this state is not there any more, and nobody was told when it went."""
+        self._passed_over[kind].pop(place, None)
         known = self._entries[kind].get(place)
         if known is None or known.version != version:
             return False
@@ -210,6 +220,7 @@ class Store:
 
     def _forget(self, kind: Kind, place: Place) -> None:
         self._entries[kind].pop(place, None)
+        self._passed_over[kind].pop(place, None)
         self._invalid.pop((kind, *place), None)
         if kind is RELAY:
             self._relays.pop(place, None)

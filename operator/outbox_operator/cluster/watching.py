@@ -14,18 +14,22 @@ from typing import Any
 
 import kopf
 
-# Not exported, although `kopf.operator` takes one.
+# Not exported, although `kopf.spawn_tasks` takes one.
 from kopf._cogs.structs.credentials import Vault
 
 from outbox_core.logs import event as log_event
 from outbox_operator.cluster.connection import Connection, Credentials
-from outbox_operator.cluster.kinds import DEPLOYMENT, Kind
+from outbox_operator.cluster.kinds import DEPLOYMENT, Kind, Manifest
 from outbox_operator.cluster.store import MANAGED, WATCHED, Store
+from outbox_operator.cluster.tasks import end_other_tasks, end_tasks, keeping_tasks
+from outbox_operator.faults import Faults
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _LONG_ENOUGH_SECONDS = 60.0
 _GOODBYE_SECONDS = 0.25
+# So kopf names the tasks that each watch one kind of resource.
+_WATCH_NAMES = "watcher for "
 
 _log = logging.getLogger("outbox.operator.watching")
 
@@ -33,8 +37,15 @@ _Deliver = Callable[[Kind, kopf.RawEvent], None]
 _Login = Callable[[], Awaitable[kopf.ConnectionInfo]]
 
 
-async def run_watches(store: Store, connection: Connection, namespaces: Sequence[str] = ()) -> None:
+async def run_watches(
+    store: Store,
+    connection: Connection,
+    namespaces: Sequence[str] = (),
+    faults: Faults | None = None,
+) -> None:
     """Keep `store` as the cluster is, until cancelled; in these namespaces, or in all where there are none.
+
+    An object that cannot be read is passed over.
 
     Where kopf gives up (the API server answers with errors for a while, or a custom resource is not defined),
     it is started again.
@@ -47,7 +58,7 @@ async def run_watches(store: Store, connection: Connection, namespaces: Sequence
     while True:
         began = loop.time()
         try:
-            await _watch(store, connection, namespaces)
+            await _watch(store, connection, namespaces, faults or Faults())
         except Exception as error:
             log_event(_log, logging.WARNING, "watches ended", error=type(error).__name__, cause=str(error))
         if loop.time() - began > _LONG_ENOUGH_SECONDS:
@@ -56,13 +67,20 @@ async def run_watches(store: Store, connection: Connection, namespaces: Sequence
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
-async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]) -> None:
+async def _watch(store: Store, connection: Connection, namespaces: Sequence[str], faults: Faults) -> None:
     """Run kopf until it fails, or until cancelled."""
     loop = asyncio.get_running_loop()
 
+    def take(kind: Kind, event: kopf.RawEvent) -> None:
+        manifest = dict(event["object"])
+        with faults.contained("watch", _named(kind, manifest)):
+            act = store.remove if event["type"] == "DELETED" else store.put
+            act(kind, manifest)
+            return
+        store.pass_over(kind, manifest)
+
     def deliver(kind: Kind, event: kopf.RawEvent) -> None:
-        act = store.remove if event["type"] == "DELETED" else store.put
-        loop.call_soon_threadsafe(act, kind, dict(event["object"]))
+        loop.call_soon_threadsafe(take, kind, event)
 
     async def login() -> kopf.ConnectionInfo:
         asked = asyncio.run_coroutine_threadsafe(connection.credentials(), loop)
@@ -72,26 +90,20 @@ async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]
 
     async def run() -> None:
         vault = Vault()
-        operating = asyncio.create_task(
-            kopf.operator(
-                registry=_registry(deliver, login),
-                settings=_settings(),
-                standalone=True,
-                clusterwide=not namespaces,
-                namespaces=list(namespaces),
-                vault=vault,
-            )
-        )
-        stop = partial(asyncio.get_running_loop().call_soon_threadsafe, operating.cancel)
-        stopping.set_result(stop)
+        asyncio.get_running_loop().set_task_factory(keeping_tasks())
+        operating = asyncio.create_task(_operate(_registry(deliver, login), namespaces, vault))
+        stopping.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, operating.cancel))
         try:
             with suppress(asyncio.CancelledError):
                 await operating
         finally:
+            # A watch first ends what it began, which cannot be done for it.
+            await end_tasks(task for task in asyncio.all_tasks() if task.get_name().startswith(_WATCH_NAMES))
+            await end_other_tasks()
             # Cancelled at its beginning, kopf leaves its connections open.
             await vault.close()
-        # aiohttp says goodbye in the background; with the loop gone nobody would hear the answer.
-        await asyncio.sleep(_GOODBYE_SECONDS)
+            # aiohttp says goodbye in the background; with the loop gone nobody would hear the answer.
+            await asyncio.sleep(_GOODBYE_SECONDS)
 
     threads = ThreadPoolExecutor(1, "outbox-watches")
     running = loop.run_in_executor(threads, lambda: asyncio.run(run()))
@@ -108,6 +120,30 @@ async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]
         raise
     finally:
         threads.shutdown(wait=False)
+
+
+def _named(kind: Kind, manifest: Manifest) -> str:
+    metadata = manifest.get("metadata") or {}
+    return f"{kind} {metadata.get('namespace')}/{metadata.get('name')}"
+
+
+async def _operate(registry: kopf.OperatorRegistry, namespaces: Sequence[str], vault: Vault) -> None:
+    """Run kopf's tasks until one of them ends, and leave the others to the caller.
+
+    `kopf.operator` would end them itself. It cancels each once and waits for ever for one that swallows it,
+    as a watch does that is between two requests: the operator would hear of nothing any more.
+    """
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=_settings(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=list(namespaces),
+        vault=vault,
+    )
+    ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in ended:
+        task.result()
 
 
 def _is_of_use(record: logging.LogRecord) -> bool:
