@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from bench.operator import applying, editing, idling, outage, workers
+from bench.operator import applying, editing, idling, neighbours, outage, workers
 from bench.operator.site import Ground
 from bench.report import Report
 from bench.sizes import Sizes
@@ -39,7 +39,7 @@ def _define_resources(api: Api) -> None:
 
 async def _measure(ground: Ground, sizes: Sizes) -> Report:
     report = Report()
-    for measure_part in (applying.measure, workers.measure, _many):
+    for measure_part in (applying.measure, workers.measure, _many, neighbours.measure):
         report.add(await measure_part(ground, sizes))
     return report
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import urllib.request
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +49,12 @@ class OperatorProcess:
 
     @classmethod
     @asynccontextmanager
-    async def started(cls, kubeconfig: Path, namespace: str) -> AsyncIterator["OperatorProcess"]:
+    async def started(cls, kubeconfig: Path, namespaces: Sequence[str]) -> AsyncIterator["OperatorProcess"]:
         [port] = free_ports(1)
         environment = {
             "KUBECONFIG": str(kubeconfig),
-            "OUTBOX_NAMESPACES": namespace,
-            "OUTBOX_LEASE_NAMESPACE": namespace,
+            "OUTBOX_NAMESPACES": ",".join(namespaces),
+            "OUTBOX_LEASE_NAMESPACE": namespaces[0],
             "OUTBOX_PROBE_PORT": str(port),
             "OUTBOX_LOG_LEVEL": "ERROR",
         }

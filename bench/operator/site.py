@@ -170,12 +170,13 @@ class Site:
             yield watch
 
     @asynccontextmanager
-    async def operating(self) -> AsyncIterator[OperatorProcess]:
-        """The operator, at work in this namespace alone, under the rights that the chart gives it."""
-        api = self.ground.api
+    async def operating(self, *others: str) -> AsyncIterator[OperatorProcess]:
+        """The operator, at work here and in these namespaces, under the rights that the chart gives it."""
+        api, names = self.ground.api, (self.name, *others)
         rights = [right.manifest() for right in (*RESOURCE_RIGHTS, *LEASE_RIGHTS)]
-        who = await asyncio.to_thread(identity, api, self.name, api.control_plane.folder, {self.name: rights})
-        async with OperatorProcess.started(who.kubeconfig, self.name) as operator:
+        granted = dict.fromkeys(names, rights)
+        who = await asyncio.to_thread(identity, api, self.name, api.control_plane.folder, granted)
+        async with OperatorProcess.started(who.kubeconfig, names) as operator:
             await self._until_heard()
             yield operator
 

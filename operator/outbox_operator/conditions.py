@@ -7,7 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from outbox_core.printable import printable
 from outbox_operator.resources.condition import Condition, ConditionStatus, ConditionType
+
+_NO_PART_OF_READY = (ConditionType.PAUSED, ConditionType.VACUUM_EFFECTIVE, ConditionType.READY)
+"""Messages flow while vacuum is held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,14 @@ class Finding:
     """Why, for a person, and what to do about it."""
 
 
+_LONGEST_MESSAGE = 4096
+
+
+def _shown(message: str) -> str:
+    """A message as people may see it: names in it are from brokers, and may be anything."""
+    return printable(message[:_LONGEST_MESSAGE])[:_LONGEST_MESSAGE]
+
+
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """As a person would mend them."""
     order = list(ConditionType)
@@ -37,7 +49,7 @@ def ready(findings: Iterable[Finding]) -> Finding:
         if finding.type is ConditionType.PAUSED and finding.status is ConditionStatus.TRUE:
             # Nobody looks at the rest meanwhile: whatever is said of it is old.
             return Finding(ConditionType.READY, ConditionStatus.UNKNOWN, finding.reason, finding.message)
-    relevant = [f for f in ordered if f.type not in (ConditionType.PAUSED, ConditionType.READY)]
+    relevant = [f for f in ordered if f.type not in _NO_PART_OF_READY]
     for status in (ConditionStatus.FALSE, ConditionStatus.UNKNOWN):
         for finding in relevant:
             if finding.status is status:
@@ -72,7 +84,7 @@ def _condition(finding: Finding, before: Condition | None, generation: int, now:
         type=finding.type,
         status=finding.status,
         reason=finding.reason,
-        message=finding.message,
+        message=_shown(finding.message),
         observed_generation=generation,
         # Kubernetes keeps whole seconds: a finer one would differ from what is read back.
         last_transition_time=before.last_transition_time

@@ -49,6 +49,12 @@ class Metrics:
             ["action"],
             registry=registry,
         )
+        self.internal_errors = Counter(
+            "outbox_operator_internal_errors",
+            "Unexpected errors, by the part of the operator that met one and goes on; the log has each",
+            ["part"],
+            registry=registry,
+        )
         self.leader = Gauge("outbox_operator_leader", "1 where this replica leads, else 0", registry=registry)
 
     def watch_depth(self, depth: Callable[[], float]) -> None:
@@ -60,6 +66,9 @@ class Metrics:
 
     def count_api_call(self, verb: str, outcome: str) -> None:
         self.api_calls.labels(verb, outcome).inc()
+
+    def count_fault(self, part: str) -> None:
+        self.internal_errors.labels(part).inc()
 
     def count_repairs(self, owner: Owner, actions: Iterable[Action]) -> None:
         """Count what has to be done for a resource although all was well with it, and it has not changed."""

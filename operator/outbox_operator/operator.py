@@ -8,6 +8,7 @@ from contextlib import closing
 from weakref import WeakKeyDictionary
 
 from outbox_core.logs import event
+from outbox_operator.allowed_hosts import AllowedHosts
 from outbox_operator.broker.identity import VhostIdentity
 from outbox_operator.broker.snapshot import BrokerProblem
 from outbox_operator.broker.vhosts import Vhost, Vhosts
@@ -30,6 +31,8 @@ from outbox_operator.cluster.secret_watch import SecretWatch
 from outbox_operator.cluster.store import Place, Store
 from outbox_operator.cluster.watch_check import WatchCheck
 from outbox_operator.cluster.watching import run_watches
+from outbox_operator.database_process import DatabaseProcess
+from outbox_operator.faults import Faults
 from outbox_operator.metrics import Metrics
 from outbox_operator.planning.findings import FAILED
 from outbox_operator.reconciling.departures import Departures
@@ -56,7 +59,10 @@ class Operator:
     def __init__(self, settings: Settings, connection: Connection, fence: Fence, metrics: Metrics) -> None:
         self._connection = connection
         cluster = Cluster(connection, on_call=metrics.count_api_call, fence=fence)
-        queue: WorkQueue[Key] = WorkQueue()
+        queue: WorkQueue[Key] = WorkQueue(
+            group_of=lambda key: key.namespace, most_of_a_group=settings.hands_of_a_namespace
+        )
+        faults = Faults(metrics.count_fault, passing=(NotLeaderError,))
         self.world = World(
             settings=settings,
             store=Store(),
@@ -64,14 +70,18 @@ class Operator:
             vhosts=Vhosts(
                 on_change=self._on_vhost,
                 on_call=metrics.count_broker_call,
-                may_write=lambda: fence.is_open,
+                write_seconds=lambda: fence.left_seconds,
                 drift_seconds=settings.drift_seconds,
+                faults=faults,
+                allowed=AllowedHosts.parse(settings.allowed_hosts),
             ),
-            secrets=SecretWatch(cluster, self._on_secret),
+            secrets=SecretWatch(cluster, self._on_secret, faults),
             events=Recorder(cluster, is_busy=lambda: queue.depth > 0),
             queue=queue,
             metrics=metrics,
             fence=fence,
+            faults=faults,
+            database_process=DatabaseProcess(),
         )
         execution = Execution(self.world)
         self._execution = execution
@@ -99,10 +109,13 @@ class Operator:
 
     async def _run(self) -> None:
         world = self.world
-        async with world.secrets, asyncio.TaskGroup() as group:
-            group.create_task(run_watches(world.store, self._connection, world.settings.namespaces))
+        async with world.database_process, world.secrets, asyncio.TaskGroup() as group:
+            keep_running = world.faults.keep_running
+            group.create_task(
+                run_watches(world.store, self._connection, world.settings.namespaces, world.faults)
+            )
             group.create_task(world.vhosts.run())
-            group.create_task(world.events.run())
+            group.create_task(keep_running("events", world.events.run))
             await self.watch_check.wait_until_synced()
             event(
                 _log,
@@ -111,29 +124,32 @@ class Operator:
                 relays=len(world.store.relays),
                 listeners=len(world.store.listeners),
             )
-            group.create_task(self.watch_check.run())
-            group.create_task(self._keep_facilities())
+            group.create_task(keep_running("watch check", self.watch_check.run))
+            group.create_task(keep_running("facilities", self._keep_facilities))
             for _ in range(world.settings.hands):
                 group.create_task(world.queue.work(self._reconcile))
 
     async def _reconcile(self, key: Key) -> bool:
         """Look at a resource; whether all went well."""
         metrics, began = self.world.metrics, time.perf_counter()
+        succeeded: bool | None = None
+        with self.world.faults.contained("reconcile", str(key)):
+            succeeded = await self._reconciled(key)
+        if succeeded is None:
+            with self.world.faults.contained("status", str(key)):
+                await self._publish_failure(key)
+        metrics.reconcile_seconds.labels(key.kind).observe(time.perf_counter() - began)
+        metrics.reconciles.labels(key.kind, "success" if succeeded else "error").inc()
+        return bool(succeeded)
+
+    async def _reconciled(self, key: Key) -> bool:
         try:
-            succeeded = await self._reconciler(key)
+            return await self._reconciler(key)
         except NotLeaderError:
             raise
         except ClusterError as error:
             event(_log, logging.WARNING, "not reconciled", resource=str(key), cause=str(error))
-            succeeded = False
-        except Exception:
-            # One resource must not stop the others; it comes back after a while, and the log has it all.
-            _log.exception("reconcile failed", extra={"resource": str(key)})
-            await self._publish_failure(key)
-            succeeded = False
-        metrics.reconcile_seconds.labels(key.kind).observe(time.perf_counter() - began)
-        metrics.reconciles.labels(key.kind, "success" if succeeded else "error").inc()
-        return succeeded
+            return False
 
     async def _publish_failure(self, key: Key) -> None:
         """Replace conditions that may not be true any more."""
@@ -260,16 +276,16 @@ def _references(relays: Iterable[OutboxRelay]) -> set[Place]:
     """The Secrets that relays name."""
     found: set[Place] = set()
     for relay in relays:
-        broker, namespace = relay.spec.broker, relay.metadata.namespace
-        named = [relay.spec.database.secret_ref.name, broker.secret_ref.name]
-        named += [broker.ca_secret_ref.name] if broker.ca_secret_ref else []
+        spec, namespace = relay.spec, relay.metadata.namespace
+        named = [spec.database.secret_ref.name, spec.broker.secret_ref.name]
+        named += [ref.name for ref in (spec.database.ca_secret_ref, spec.broker.ca_secret_ref) if ref]
         found |= {(namespace, name) for name in named}
     return found
 
 
 def _owner(deployment: Manifest, namespace: str) -> Key | None:
-    for reference in deployment["metadata"].get("ownerReferences", ()):
-        match reference["kind"]:
-            case "OutboxRelay" | "OutboxListener" as kind:
-                return Key(kind, namespace, reference["name"])
+    for reference in deployment["metadata"].get("ownerReferences") or ():
+        match reference:
+            case {"kind": "OutboxRelay" | "OutboxListener" as kind, "name": str() as name}:
+                return Key(kind, namespace, name)
     return None

@@ -22,6 +22,9 @@ from outbox_operator.cluster.kinds import (
 _APPLY = ("create", "patch", "delete")
 """Server-side apply of what is not there is a creation too."""
 
+_KEEP = ("get", *_APPLY)
+"""Whoever would take over an object of that name has to look whose it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Right:
@@ -49,11 +52,11 @@ RESOURCE_RIGHTS = (
     # By name: a list of all Secrets is never asked for.
     Right(SECRET, ("get", "watch", *_APPLY)),
     Right(DEPLOYMENT, ("get", "list", "watch", *_APPLY)),
-    Right(POD_DISRUPTION_BUDGET, _APPLY),
-    Right(NETWORK_POLICY, _APPLY),
-    Right(POD_MONITOR, _APPLY),
-    Right(SCALED_OBJECT, _APPLY),
-    Right(TRIGGER_AUTHENTICATION, _APPLY),
+    Right(POD_DISRUPTION_BUDGET, _KEEP),
+    Right(NETWORK_POLICY, _KEEP),
+    Right(POD_MONITOR, _KEEP),
+    Right(SCALED_OBJECT, _KEEP),
+    Right(TRIGGER_AUTHENTICATION, _KEEP),
     # Why a pod does not come up, where it does not.
     Right(POD, ("list",)),
     Right(POD, ("get",), "log"),

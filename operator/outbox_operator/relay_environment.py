@@ -15,6 +15,7 @@ def relay_environment(spec: RelaySpec) -> dict[str, str]:
         "exchange_name": spec.exchange,
         "table_name": spec.database.table,
         "channel": spec.database.channel,
+        "notify": "never" if spec.database.notify == "Never" else "if_asleep",
         "auto_create_table": _flag(spec.database.manage_schema == "Create"),
         "provisioned": _flag(True),
         "batch_size": str(spec.batch_size),

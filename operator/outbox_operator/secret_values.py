@@ -11,6 +11,8 @@ from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus, ConditionType
 
 _MOST_OF_A_PORT = 65535
+_MOST_BYTES = 8192
+_MOST_HOSTS = 32
 _NOT_IN_A_HOST = frozenset(" ,/@?#[]\\%\t\r\n")
 
 
@@ -47,17 +49,23 @@ class SecretValues:
         """The names of the keys that hold anything, for messages."""
         return ", ".join(sorted(key for key, value in self.data.items() if value)) or "nothing"
 
-    def text(self, *keys: str) -> str:
+    def text(self, *keys: str, most_bytes: int = _MOST_BYTES) -> str:
         """What the first of these keys says that says anything; nothing where none does."""
         for key in keys:
             try:
                 # Whoever wrote it with `echo` did not mean the end of the line.
-                value = self.data.get(key, b"").decode().rstrip("\r\n")
+                value = self._short(key, most_bytes).decode().rstrip("\r\n")
             except UnicodeDecodeError:
                 raise self.invalid(key, "is not text in UTF-8; write it anew") from None
             if value:
                 return value
         return ""
+
+    def _short(self, key: str, most_bytes: int) -> bytes:
+        value = self.data.get(key, b"")
+        if len(value) > most_bytes:
+            raise self.invalid(key, f"has more than {most_bytes:,} bytes; shorten it")
+        return value
 
     def all_of(self, *keys: str | tuple[str, ...], instead_of: str) -> list[str]:
         """What all of these keys say, each of which may go by several names.
@@ -77,6 +85,7 @@ class SecretValues:
 
     def hosts(self) -> list[str]:
         """The key `host`, which may list several; an IPv6 address is without its brackets."""
+        self.check_hosts("host", self.text("host"))
         hosts = [host.removeprefix("[").removesuffix("]") for host in self.text("host").split(",")]
         if not all(map(is_host, hosts)):
             raise self.invalid(
@@ -87,6 +96,11 @@ class SecretValues:
         if len({host.lower() for host in hosts}) < len(hosts):
             raise self.invalid("host", "lists a host twice; remove one of the two")
         return hosts
+
+    def check_hosts(self, key: str, text: str) -> None:
+        """Refuse what lists too many hosts: each is tried."""
+        if text.count(",") >= _MOST_HOSTS:
+            raise self.invalid(key, f"lists more than {_MOST_HOSTS} hosts; list fewer")
 
     def port(self, default: int) -> int:
         """The key `port`."""

@@ -13,6 +13,11 @@ def seen_from_elsewhere(url: str, namespace: str) -> str:
     return f"{before}{','.join(_qualified(host, namespace) for host in hosts.split(','))}{after}"
 
 
+def host_seen_from_elsewhere(host: str, namespace: str) -> str:
+    """The same for a host alone, without its port."""
+    return host if ":" in host else _qualified(host, namespace)
+
+
 def _qualified(address: str, namespace: str) -> str:
     name, colon, port = address.partition(":")
     # Neither an address, nor a socket's percent-encoded path, nor this machine.

@@ -5,6 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from outbox_core.environment import SettingError, settings_of
+from outbox_operator.allowed_hosts import AllowedHosts
+
+_SHARES = 4
+"""How many namespaces it takes at least to keep the operator from all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +25,8 @@ class Settings:
     """The Lease's name."""
     identity: str = ""
     """This replica among the others; the host's name where it is empty."""
-    hands: int = 16
-    """How many resources are looked at at the same time."""
+    hands: int = 64
+    """How many resources are looked at at the same time; at most a quarter of them are of one namespace."""
     drift_seconds: float = 30
     """How often the objects on a broker are compared with what they should be."""
     tier_grace_seconds: float = 300
@@ -35,13 +39,24 @@ class Settings:
     """How late a broker may count the messages in a queue: RabbitMQ does so every 5 s for quorum queues."""
     installation: str = ""
     """Tells this installation from others on the same broker; the uid of its Lease where it is empty."""
+    allowed_hosts: tuple[str, ...] = ()
+    """The hosts of brokers and databases that resources may name, as names, `*.NAME`, addresses or networks;
+    all of them where there are none."""
+    require_tls: bool = False
+    """Refuse brokers and databases to which a connection without TLS would do."""
     network_policies: bool = False
     """Make a NetworkPolicy for the pods: nobody reaches them but for their metrics and probes."""
+
+    @property
+    def hands_of_a_namespace(self) -> int:
+        """How many resources of one namespace are looked at at the same time."""
+        return max(1, self.hands // _SHARES)
 
     def __post_init__(self) -> None:
         for name in ("hands", "drift_seconds"):
             if getattr(self, name) <= 0:
                 raise SettingError(f"{name} must be more than 0, got {getattr(self, name)!r}")
+        AllowedHosts.parse(self.allowed_hosts)
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:

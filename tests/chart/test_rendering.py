@@ -12,7 +12,7 @@ from outbox_operator.crds import DEFINITIONS
 from outbox_operator.rbac import LEASE_RIGHTS, RESOURCE_RIGHTS
 from outbox_operator.settings import Settings, from_environment
 from tests.chart.helm import CHART, KUBERNETES, Helm, HelmError, Manifest, only
-from tests.chart.variants import SET, variants
+from tests.chart.variants import API_SERVER, DNS, PROMETHEUS, SET, variants
 
 NAMESPACE = "operators"
 CLUSTER_WIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
@@ -76,6 +76,9 @@ def test_every_object_has_a_place_a_name_and_labels_of_its_own(helm: Helm, value
         ({"settings": {"driftSecond": 3}}, "'driftSecond' not allowed"),
         ({"settings": {"driftSeconds": 0}}, "/settings/driftSeconds"),
         ({"settings": {"hands": 1.5}}, "/settings/hands"),
+        ({"settings": {"allowedHosts": "db"}}, "/settings/allowedHosts"),
+        ({"settings": {"allowedHosts": ["db,evil"]}}, "/settings/allowedHosts/0"),
+        ({"networkPolicy": {"egress": ["10.0.0.1"]}}, "/networkPolicy/egress/0"),
         ({"log": {"level": "info"}}, "/log/level"),
         ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
         ({"podLabels": {"version": 1}}, "/podLabels/version"),
@@ -173,6 +176,8 @@ def test_the_operator_is_told_what_the_values_say(helm: Helm) -> None:
         give_up_seconds=10,
         count_seconds=2.5,
         network_policies=True,
+        allowed_hosts=("*.rds.amazonaws.com", "10.0.0.0/8", "fd00::1"),
+        require_tls=True,
     )
     assert (variables["OUTBOX_LOG_LEVEL"], variables["OUTBOX_LOG_FORMAT"]) == ("DEBUG", "text")
     # `identity` is each process's own.
@@ -277,6 +282,28 @@ def test_monitoring_is_there_where_it_is_asked_for(helm: Helm) -> None:
     assert dashboards["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert {name: yaml.safe_load(text) for name, text in dashboards["data"].items()} == {
         f"outbox-{path.name}": yaml.safe_load(path.read_text()) for path in CHART.glob("dashboards/*.json")
+    }
+
+
+def test_a_network_policy_leaves_the_probes_and_restricts_what_it_is_told(helm: Helm) -> None:
+    assert not [each for each in helm.render() if each["kind"] == "NetworkPolicy"]
+    manifests = helm.render(variants()["closed"])
+    deployment = only(manifests, "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    [port] = container["ports"]
+    probes = {"port": port["name"], "protocol": "TCP"}
+    selected = {"podSelector": deployment["spec"]["selector"]}
+    assert only(manifests, "NetworkPolicy")["spec"] == {
+        **selected,
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [probes]}],
+    }
+    both = only(helm.render(variants()["closed-both-ways"]), "NetworkPolicy")
+    assert both["spec"] == {
+        **selected,
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"ports": [probes], "from": [PROMETHEUS]}],
+        "egress": [API_SERVER, DNS],
     }
 
 

@@ -44,9 +44,17 @@ SET: Values = {
         "giveUpSeconds": 10,
         "countSeconds": 2.5,
         "networkPolicies": True,
+        "allowedHosts": ["*.rds.amazonaws.com", "10.0.0.0/8", "fd00::1"],
+        "requireTls": True,
     },
     "log": {"level": "DEBUG", "format": "text"},
 }
+PROMETHEUS: Values = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+API_SERVER: Values = {
+    "to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
+    "ports": [{"port": 6443, "protocol": "TCP"}],
+}
+DNS: Values = {"ports": [{"port": 53, "protocol": "UDP"}]}
 
 
 def variants(namespaces: tuple[str, str] = ("shop", "billing")) -> dict[str, Values]:
@@ -70,6 +78,10 @@ def variants(namespaces: tuple[str, str] = ("shop", "billing")) -> dict[str, Val
             "relay": {"image": {"repository": "registry.example/outbox-relay", "tag": "2.0"}},
         },
         "monitored": MONITORED,
+        "closed": {"networkPolicy": {"enabled": True}},
+        "closed-both-ways": {
+            "networkPolicy": {"enabled": True, "metricsFrom": [PROMETHEUS], "egress": [API_SERVER, DNS]}
+        },
         "placed": PLACED,
         "dressed": DRESSED,
         "set": SET,

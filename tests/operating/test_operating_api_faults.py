@@ -90,7 +90,9 @@ async def test_watches_that_are_refused_for_a_while_miss_nothing(site: Site, sta
     # Here, where such warnings are expected.
     gc.collect()
     watched = {path.rpartition("/")[2] for _, _, path in proxy.answered}
-    assert {"outboxrelays", "outboxlisteners", "secrets"} <= watched
+    assert "secrets" in watched
+    # The first of them to be refused ends the other too.
+    assert watched & {"outboxrelays", "outboxlisteners"}
 
 
 async def test_a_deletion_goes_on_while_the_finalizer_cannot_be_removed(site: Site) -> None:

@@ -475,7 +475,8 @@ async def test_a_queue_of_another_operators_listener_is_left_alone(
         publish(here, "shared")
         create(there, second)
         said = await there.until_condition(second, "TopologyReady", "False", "QueueOwnedBy")
-        assert f"OutboxListener {here.namespace}/a" in said["message"]
+        assert f"an OutboxListener of another namespace of installation {mine}" in said["message"]
+        assert here.namespace not in said["message"]
         assert "another operator manages" in said["message"]
         await several_looks(there, other)
         there.delete(second)
@@ -639,6 +640,24 @@ async def test_the_user_of_a_deleted_resource_goes_when_its_broker_is_back(site:
             await site.until(
                 lambda: not [each for each in site.broker_users() if name in each], "the end of its user"
             )
+
+
+async def test_the_users_of_deleted_resources_go_though_their_vhost_has_gone_for_good(site: Site) -> None:
+    relay, listener = site.relay(replicas=1), site.listener(worker=_WORKER)
+    site.make_secrets()
+    create(site, relay, listener)
+    async with site.operating(user_grace_seconds=0.1):
+        for each in (relay, listener):
+            await Pods(site, each).until_made()
+        assert len(site.broker_users()) == 2
+        site.broker("DELETE", "vhosts/{vhost}")
+        try:
+            for each in (relay, listener):
+                await site.until_condition(each, "Ready", "False", "VhostMissing")
+                site.delete(each)
+            await site.until(lambda: not site.broker_users(), "the end of their users")
+        finally:
+            site.broker("PUT", "vhosts/{vhost}")
 
 
 async def test_the_user_of_a_deleted_relay_goes_though_its_secret_went_first(site: Site) -> None:

@@ -69,7 +69,8 @@ async def test_a_queue_that_is_something_else_is_named_and_left_alone_until_it_i
         assert "delete it" in said["message"]
         assert site.condition(listener)["status"] == "False"
         await several_looks(site, operator)
-        assert site.queues()[queue]["arguments"] == arguments
+        # Of a classic queue newer brokers tell its type.
+        assert site.queues()[queue]["arguments"] in (arguments, {"x-queue-type": "classic", **arguments})
         assert site.bindings(queue) == set()
         assert site.messages(queue) == 1
         site.broker("DELETE", f"queues/{{vhost}}/{queue}")
@@ -139,7 +140,7 @@ async def test_a_queue_that_is_right_is_adopted_with_its_messages_and_bindings(s
 
 async def owned_by(site: Site, listener: Manifest, queue: str, owner: str) -> None:
     said = await site.until_condition(listener, "TopologyReady", "False", "QueueOwnedBy")
-    assert f'queue "{queue}" belongs to OutboxListener {owner}' in said["message"]
+    assert f'queue "{queue}" belongs to {owner}' in said["message"]
 
 
 async def test_of_two_listeners_with_one_queue_the_older_has_it_and_the_other_takes_over(site: Site) -> None:
@@ -148,7 +149,7 @@ async def test_of_two_listeners_with_one_queue_the_older_has_it_and_the_other_ta
     start(site, site.relay(), older, younger)
     async with site.operating() as operator:
         await site.until_condition(older)
-        await owned_by(site, younger, "shared", f"{site.namespace}/a")
+        await owned_by(site, younger, "shared", f"OutboxListener {site.namespace}/a")
         await several_looks(site, operator)
         assert keys_of(site, "shared") == {"of.a"}
         assert site.condition(older)["status"] == "True"
@@ -173,7 +174,7 @@ async def test_whoever_has_a_queue_keeps_it_though_another_comes_in_the_same_sec
                 break
         else:
             pytest.fail("no two listeners could be made within a second")
-        await owned_by(site, second, f"shared-{number}", f"{site.namespace}/z{number}")
+        await owned_by(site, second, f"shared-{number}", f"OutboxListener {site.namespace}/z{number}")
         assert site.condition(first)["status"] == "True"
 
 
@@ -187,7 +188,7 @@ async def test_a_listener_whose_broker_becomes_known_late_does_not_take_a_queue_
         await site.until_condition(younger)
         await site.until_condition(older, "RelayReady", "False", "SecretMissing")
         site.make_secret("late", uri=site.rabbitmq_url)
-        await owned_by(site, older, "shared", f"{site.namespace}/b")
+        await owned_by(site, older, "shared", f"OutboxListener {site.namespace}/b")
         await several_looks(site, operator)
         assert site.condition(younger)["status"] == "True"
 
@@ -206,7 +207,7 @@ async def test_two_that_have_a_queue_of_one_name_do_not_share_it_when_one_moves_
             await site.until_condition(each)
         site.change_secret("moving", uri=site.rabbitmq_url)
         # Whoever has marked the queue keeps it: workers may consume from it.
-        await owned_by(site, older, "shared", f"{site.namespace}/b")
+        await owned_by(site, older, "shared", f"OutboxListener {site.namespace}/b")
         assert site.condition(younger)["status"] == "True"
 
 
@@ -217,7 +218,7 @@ async def test_a_queue_that_is_anothers_dead_letter_queue_is_not_shared(site: Si
     start(site, site.relay(), one, other)
     async with site.operating():
         await site.until_condition(one)
-        await owned_by(site, other, "q.dlq", f"{site.namespace}/a")
+        await owned_by(site, other, "q.dlq", f"OutboxListener {site.namespace}/a")
         site.delete(one)
         # What the older one left is another kind of queue than the younger needs.
         await site.until_condition(other, "TopologyReady", "False", "ArgumentsDiffer")
@@ -257,7 +258,7 @@ async def test_a_queue_is_not_shared_between_namespaces_either(
     async with here.operating(namespaces=(here.namespace, there.namespace)) as operator:
         await here.until_condition(older)
         start(there, there.relay(), younger)
-        await owned_by(there, younger, "shared", f"{here.namespace}/b")
+        await owned_by(there, younger, "shared", "an OutboxListener of another namespace")
         assert len(operator.world.vhosts._opened) == (2 if credentials == "others" else 1)
         here.delete(older)
         await there.until_condition(younger)

@@ -327,7 +327,7 @@ async def test_a_queue_with_other_arguments_is_never_deleted(site: Site, policy:
         await site.until_condition(listener, "TopologyReady", "False", "ArgumentsDiffer")
         site.delete(listener)
         await _until_gone(site, listener)
-    assert site.queues()[queue]["arguments"] == {}
+    assert site.queues()[queue]["type"] == "classic"
 
 
 @pytest.mark.parametrize("policy", _REMOVING)
@@ -345,7 +345,7 @@ async def test_a_queue_that_somebody_put_in_place_of_ours_is_not_deleted(site: S
         await _until_gone(site, listener)
     [told] = _told(site, listener, "BrokerObjectsLeft")
     assert f'queue "{queue}"' in told
-    assert site.queues()[queue]["arguments"] == {}
+    assert site.queues()[queue]["type"] == "classic"
 
 
 @pytest.mark.parametrize("policy", _POLICIES)
@@ -706,6 +706,20 @@ async def test_resources_with_a_url_that_cannot_be_parsed_can_be_deleted(site: S
             site.delete(each)
         await _until_gone(site, listener, relay)
     assert f"{site.namespace}.mail" in site.queues()
+
+
+async def test_a_database_url_that_cannot_be_parsed_does_not_hold_up_a_deletion(site: Site) -> None:
+    relay = site.relay(deletionPolicy="Delete")
+    site.make_secrets()
+    _create(site, relay)
+    async with site.operating():
+        await _ready(site, relay)
+        site.change_secret("shop-db", uri="postgresql://app:x@db℀/shop")
+        said = await site.until_condition(relay, "CredentialsValid", "False", "InvalidUri")
+        assert "plain letters" in said["message"]
+        site.delete(relay)
+        await _until_gone(site, relay)
+    assert "outbox" not in site.exchanges()
 
 
 async def test_a_secret_that_the_operator_may_not_read_does_not_hold_up_a_deletion(site: Site) -> None:

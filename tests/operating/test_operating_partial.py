@@ -13,28 +13,32 @@ from outbox_cli.local import Services
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.actions import RemoveQueue
 from outbox_operator.broker.management import Management, ManagementError
-from tests.operator.broker_pair import SECOND, SecondNode, broker_pair
+from tests.integration.administrator import rabbitmqctl
+from tests.integration.broker_cluster import BrokerCluster, JoinedNode, broker_cluster
 from tests.operator.control_plane.api import Manifest
 from tests.operator.counting import broker_writes, several_looks
 from tests.operator.site import Site
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[Services, SecondNode]]:
-    with broker_pair() as started:
+def cluster() -> Iterator[BrokerCluster]:
+    """Of three nodes, so that those that stay are a majority."""
+    with broker_cluster(nodes=3) as started:
         yield started
 
 
 @pytest.fixture
-def second(pair: tuple[Services, SecondNode]) -> SecondNode:
-    """The node on which the queues of a test have their leader."""
-    return pair[1]
+def second(cluster: BrokerCluster) -> JoinedNode:
+    """A node that alone has the queues that are made on it."""
+    node = cluster.joined[0]
+    rabbitmqctl(node, "eval", "application:set_env(rabbit, quorum_cluster_size, 1).")
+    return node
 
 
 @pytest.fixture
-def clustered(site: Site, pair: tuple[Services, SecondNode]) -> Site:
+def clustered(site: Site, cluster: BrokerCluster) -> Site:
     """The site with a virtual host of the cluster, reached by the node that stays."""
-    services = Services(site.services.found_postgres, pair[0].found_rabbitmq)
+    services = Services(site.services.found_postgres, cluster.services.found_rabbitmq)
     vhost = f"test_{uuid4().hex}"
     url = urlunsplit(urlsplit(services.rabbitmq.url)._replace(path=f"/{vhost}"))
     there = replace(site, services=services, rabbitmq_url=url)
@@ -45,7 +49,7 @@ def clustered(site: Site, pair: tuple[Services, SecondNode]) -> Site:
 
 
 def make_queues_on(site: Site, node: str, *, ordered: bool = False) -> str:
-    """The listener's queue and its dead-letter queue, led by a node; the queue's name."""
+    """The listener's queue and its dead-letter queue, on one node; the queue's name."""
     name = f"{site.namespace}.mail"
     wanted = topology("outbox", [Subscription(name, ("user.created",), (timedelta(seconds=1),), ordered)])
     for queue in wanted.queues:
@@ -73,9 +77,9 @@ async def start(site: Site, listener: Manifest) -> None:
     await site.until_condition(listener)
 
 
-async def test_a_queue_without_a_leader_is_not_taken_for_missing(clustered: Site, second: SecondNode) -> None:
+async def test_a_queue_without_a_leader_is_not_taken_for_missing(clustered: Site, second: JoinedNode) -> None:
     site, listener = clustered, clustered.listener(retryDelays=[])
-    queue = make_queues_on(site, SECOND)
+    queue = make_queues_on(site, second.name)
     publish(site, queue)
     async with site.operating() as operator:
         await start(site, listener)
@@ -96,11 +100,11 @@ async def test_a_queue_without_a_leader_is_not_taken_for_missing(clustered: Site
         await site.until(lambda: site.messages(queue) == 1, "the message")
 
 
-async def test_a_queue_without_a_leader_is_not_deleted_as_empty(clustered: Site, second: SecondNode) -> None:
+async def test_a_queue_without_a_leader_is_not_deleted_as_empty(clustered: Site, second: JoinedNode) -> None:
     """Nobody can look into the queue of an ordered listener, and RabbitMQ deletes one without a leader."""
     site = clustered
     listener = site.listener(ordered=True, deletionPolicy="DeleteIfEmpty")
-    queue = make_queues_on(site, SECOND, ordered=True)
+    queue = make_queues_on(site, second.name, ordered=True)
     publish(site, f"{queue}.dlq")
     async with site.operating() as operator:
         await start(site, listener)
@@ -127,9 +131,9 @@ async def test_a_queue_without_a_leader_is_not_deleted_as_empty(clustered: Site,
     assert not is_known(site, queue)
 
 
-async def test_a_count_that_nobody_knows_keeps_a_queue(clustered: Site, second: SecondNode) -> None:
+async def test_a_count_that_nobody_knows_keeps_a_queue(clustered: Site, second: JoinedNode) -> None:
     """The node may go between the listing and the removal."""
-    site, queue = clustered, make_queues_on(clustered, SECOND, ordered=True)
+    site, queue = clustered, make_queues_on(clustered, second.name, ordered=True)
     url = urlsplit(site.rabbitmq_url)
     access = BrokerAccess(
         host="127.0.0.1",

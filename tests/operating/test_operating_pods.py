@@ -552,7 +552,7 @@ async def test_a_right_that_the_operator_lacks_is_named(site: Site, tmp_path: Pa
     lesser = replace(site, identity=identity(site.api, site.namespace, tmp_path, roles))
     async with lesser.operating():
         said = await site.until_condition(relay, "WorkloadAvailable", "False", "Forbidden")
-        assert "the operator may not patch poddisruptionbudgets.policy" in said["message"]
+        assert "the operator may not get poddisruptionbudgets.policy" in said["message"]
         assert f"in namespace {site.namespace}; add that to its Role" in said["message"]
         # What it may make is there.
         assert pods.deployment["spec"]["replicas"] == 2
@@ -607,6 +607,23 @@ async def test_pods_are_scraped_where_prometheus_has_an_operator(site: Site) -> 
     assert names(site, monitors) == set()
     async with site.operating(has_neighbours=True):
         await site.until(lambda: names(site, monitors) == {pods.name}, "a PodMonitor")
+
+
+async def test_an_object_of_somebody_else_with_a_childs_name_is_left_alone(site: Site) -> None:
+    relay = site.relay(replicas=1)
+    policies = f"/apis/networking.k8s.io/v1/namespaces/{site.namespace}/networkpolicies"
+    foreign = {"metadata": {"name": "shop-relay"}, "spec": {"podSelector": {"matchLabels": {"app": "other"}}}}
+    before = site.api.request("POST", policies, foreign)
+    site.make_secrets()
+    site.api.create(relay)
+    async with site.operating(network_policies=True):
+        said = await site.until_condition(relay, "WorkloadAvailable", "False", "Refused")
+        assert said["message"].startswith("NetworkPolicy shop-relay exists and is not this resource's")
+        assert site.api.request("GET", f"{policies}/shop-relay") == before
+        site.api.request("DELETE", f"{policies}/shop-relay")
+        await Pods(site, relay).until_made()
+    made = site.api.request("GET", f"{policies}/shop-relay")
+    assert made["spec"] != before["spec"]
 
 
 async def test_a_network_policy_is_made_where_it_was_asked_for_and_goes_with_the_setting(site: Site) -> None:

@@ -292,6 +292,45 @@ async def test_a_tier_stays_for_a_relay_whose_secret_is_gone_for_a_while(site: S
         assert tiers(site) == {"outbox.delay_1s"}
 
 
+async def test_a_tier_stays_for_a_listener_whose_relay_was_deleted(site: Site) -> None:
+    first, second = site.relay("first"), site.relay("second")
+    one = site.listener("one", relayRef={"name": "first"}, retryDelays=["1s", "2s"])
+    other = site.listener("two", relayRef={"name": "second"}, retryDelays=["1s"], worker={"image": "shop:1"})
+    start(site, first, second, one, other)
+    async with site.operating(**EAGER):
+        await site.until_condition(one)
+        await Pods(site, other).until_made()
+        site.delete(second)
+        await site.until_condition(other, "RelayReady", "False", "RelayMissing")
+        site.edit(one, retryDelays=[])
+        await site.until(lambda: "outbox.delay_2s" not in tiers(site), "the end of an unused tier")
+        assert tiers(site) == {"outbox.delay_1s"}
+
+
+async def test_a_tier_stays_for_a_listener_that_moved_and_left_its_queue(
+    site: Site, another_vhost: str
+) -> None:
+    second = site.relay("second")
+    second["spec"]["broker"]["secretRef"] = {"name": "second-rabbitmq"}
+    one = site.listener("one", relayRef={"name": "first"}, retryDelays=["1s", "2s"])
+    other = site.listener("two", relayRef={"name": "second"}, retryDelays=["1s"], worker={"image": "shop:1"})
+    site.make_secret("second-rabbitmq", uri=site.rabbitmq_url)
+    start(site, site.relay("first"), second, one, other)
+    async with site.operating(**EAGER):
+        await site.until_condition(one)
+        pods = Pods(site, other)
+        await pods.until_made()
+        pods.roll_out()
+        secret = pods.secret_name
+        site.change_secret("second-rabbitmq", uri=another_vhost)
+        await pods.until_another_secret(secret)
+        await site.until(lambda: site.status(other).get("previousVirtualHosts"), "the virtual host it left")
+        # Pods of before still work in there: the rollout never ends.
+        site.edit(one, retryDelays=[])
+        await site.until(lambda: "outbox.delay_2s" not in tiers(site), "the end of an unused tier")
+        assert tiers(site) == {"outbox.delay_1s"}
+
+
 async def test_a_tier_that_a_worker_declared_itself_is_not_taken_away(site: Site) -> None:
     listener = site.listener(retryDelays=["1s", "2s"])
     start(site, site.relay(), listener)

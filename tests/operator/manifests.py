@@ -58,6 +58,7 @@ FULL_RELAY: Manifest = {
             "secretRef": {"name": "shop-db"},
             "table": 'shop."outbox.table"',
             "channel": "shop_channel",
+            "notify": "Never",
             "manageSchema": "Check",
         },
         "broker": {
@@ -254,7 +255,19 @@ RULES = [
     ),
     *(
         Case(RELAY, {"broker.managementUrl": url}, "spec.broker.managementUrl", "must be http://host:port or")
-        for url in ("http://[::1:15672", "http://::1]:15672", "http://rabbitmq:port", "http://rabbitmq?a=b")
+        for url in (
+            "http://[::1:15672",
+            "http://::1]:15672",
+            "http://rabbitmq:port",
+            "http://rabbitmq:99999",
+            "http://rabbitmq:0",
+            "http://rabbit..mq:15672",
+            "http://rabbitmq?a=b",
+            "http://rabbitmq/path?a=",
+            "http://rabbitmq/#a",
+            "http://rabbitmq/%2e%2e",
+            "file:///etc/passwd",
+        )
     ),
     Case(RELAY, {"pollInterval": "9ms"}, "spec.pollInterval", "must be a duration from 10ms to 1h; write"),
     Case(

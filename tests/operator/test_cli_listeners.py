@@ -69,12 +69,12 @@ def test_a_manifest_that_differs_fails_the_check(tmp_path: Path) -> None:
     )
 
 
-def test_a_manifest_with_a_mistake_is_told_in_the_api_servers_words(tmp_path: Path) -> None:
+def test_a_manifest_with_a_mistake_is_refused_with_its_line(tmp_path: Path) -> None:
     wrong = (SHOP / "manifests" / "listeners.yaml").read_text().replace("[order.placed]", "[]")
     (tmp_path / "listeners.yaml").write_text(wrong)
     told = outbox("listeners", "export", "shop.listeners", "--check", str(tmp_path))
     assert told.status == 1
-    assert 'The OutboxListener "book" is invalid: ' in told.errors
+    assert 'OutboxListener "book": spec.bindingKeys: ' in told.errors
     assert "bindingKeys must name at least one topic" in told.errors
 
 

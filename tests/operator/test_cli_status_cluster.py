@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from outbox.topology import Subscription
+from tests.hostile import ALL, escaped
 from tests.integration.commanding import QUEUE, Told, kubectl_outbox, letter, shop_at
+from tests.integration.credential_collector import collector
 from tests.integration.relaying import until
 from tests.operator.control_plane.api import Manifest
 from tests.operator.control_plane.identity import identity, rule
@@ -163,3 +165,42 @@ async def test_a_resource_that_cannot_be_read_hides_no_other(shop: Site) -> None
 
 async def test_an_empty_namespace_has_nothing_wrong(site: Site) -> None:
     assert await status(site) == Told(0, "there is nothing here\n", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "-A"),
+        ("status", "-n", "{}"),
+        ("status", "-n", "{}", "--database-url", "postgresql://127.0.0.1:{}"),
+        ("messages", "list", "-n", "{}"),
+        ("messages", "retry", "1", "-n", "{}"),
+        ("schema", "check", "-n", "{}"),
+        ("schema", "create", "-n", "{}"),
+        ("emit", "user.created", "{{}}", "-n", "{}"),
+    ],
+    ids=" ".join,
+)
+async def test_no_credentials_of_whoever_runs_a_command_reach_a_server_of_a_tenant(
+    shop: Site, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / ".pgpass").write_text("*:*:*:*:geheim\n")
+    (tmp_path / ".pgpass").chmod(0o600)
+    ambient = {"PGPASSWORD": "geheim", "HOME": str(tmp_path), "PGDATABASE": "geheim"}
+    async with collector() as server:
+        shop.change_secret("shop-db", uri=f"postgresql://x@127.0.0.1:{server.port}/db")
+        arguments = [word.format(server.port if "//" in word else shop.namespace) for word in words]
+        kubeconfig = str(shop.api.control_plane.kubeconfig)
+        await asyncio.to_thread(kubectl_outbox, *arguments, KUBECONFIG=kubeconfig, **ambient)
+    assert server.secrets == [b""]
+    assert "geheim" not in str(server.startups)
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+async def test_what_a_condition_says_is_shown_without_effect_on_the_terminal(shop: Site, output: str) -> None:
+    words = ALL.encode(errors="ignore").decode()
+    tell(shop, shop.relay(), conditions=conditions(DatabaseReady=words))
+    shop.change_secret("shop-db", uri="postgresql://app:geheim@nowhere.invalid:5432/shop")
+    told = await status(shop, "-n", shop.namespace, "-o", output)
+    assert escaped(told.output + told.errors)
+    assert "u202e" in told.output

@@ -11,6 +11,7 @@ from outbox_operator.children.names import (
     child_name,
     fitted,
     is_child,
+    is_former_child,
     labels_of,
     owner_reference,
     selector_text,
@@ -97,6 +98,13 @@ def test_what_was_applied_for_an_owner_is_its_child() -> None:
 
 def test_a_child_of_an_earlier_resource_of_that_name_is_not_ours() -> None:
     assert not is_child({"metadata": child_metadata(_relay(uid="before"))}, _relay(uid="now"))
+
+
+def test_a_child_of_an_earlier_resource_is_told_from_that_of_another_resource() -> None:
+    now = _relay(uid="now")
+    assert is_former_child({"metadata": child_metadata(_relay(uid="before"))}, now)
+    assert not is_former_child({"metadata": child_metadata(_relay("other"))}, now)
+    assert not is_former_child({"metadata": {"name": "shop-relay", "labels": {"app": "shop"}}}, now)
 
 
 def test_an_orphan_may_be_adopted_but_somebody_elses_object_may_not() -> None:

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -236,3 +237,56 @@ def test_a_claim_is_what_a_resource_says() -> None:
     )
     wanted = Claim("shop/mail", ("shop.mail", "shop.mail.dlq"), NOON, has_record=True, vhost=HERE)
     assert Claim.of(listener, HERE) == wanted
+
+
+def test_a_mark_on_one_queue_keeps_the_other_of_its_listener() -> None:
+    """Its dead-letter queue was removed by hand, and is what the older one calls its queue."""
+    marked = replace(claim("shop/a", "mails", minutes=1, has_record=True), is_marked=True)
+    older = claim("shop/b", "mails.dlq", has_record=True)
+    broker = bound("shop/a", queue="mails")
+    assert obstacle(older, marked, broker=broker) == ("mails.dlq", "shop/a", Hold.CLAIMED)
+    assert obstacle(marked, older, broker=broker) is None
+
+
+# Claims of other namespaces, which may be those of somebody else.
+
+NAMESAKE = VhostIdentity(VhostId("evil:15672", "shop"), ClusterIdentity("rabbit@one"))
+"""A server of anybody's that calls itself as the broker does."""
+
+
+def neighbour(**facts: Any) -> Claim:
+    """An older listener of another namespace."""
+    return replace(claim("a/squatter", minutes=-60), **facts)
+
+
+@pytest.mark.parametrize(
+    "squatter",
+    [
+        neighbour(is_entered=False),
+        neighbour(is_entered=False, has_record=True),
+        neighbour(vhost=NAMESAKE),
+        neighbour(vhost=NAMESAKE, has_record=True),
+        neighbour(vhost=None, has_record=True),
+        neighbour(vhost=None, has_record=True, recorded=NAMESAKE.address),
+        neighbour(vhost=None, has_record=True, is_valid=False),
+        neighbour(vhost=SILENT, has_record=True),
+    ],
+    ids=str,
+)
+def test_a_neighbour_that_the_broker_has_not_let_in_holds_no_queue_up(squatter: Claim) -> None:
+    assert obstacle(claim("shop/victim"), squatter) is None
+
+
+def test_a_neighbour_that_the_same_broker_has_let_in_comes_first_if_older() -> None:
+    assert obstacle(claim("shop/b"), neighbour()) == ("mails", "a/squatter", Hold.CLAIMED)
+    assert obstacle(claim("shop/b"), neighbour(vhost=SAME)) == ("mails", "a/squatter", Hold.CLAIMED)
+
+
+def test_a_neighbour_that_had_the_queue_here_may_have_it_still() -> None:
+    former = neighbour(vhost=None, has_record=True, recorded=HERE.address)
+    assert obstacle(claim("shop/b"), former) == ("mails", "a/squatter", Hold.POSSIBLE)
+
+
+def test_a_neighbours_mark_is_proof_whatever_its_credentials_are_now() -> None:
+    squatter, marked = neighbour(is_entered=False), bound("a/squatter")
+    assert obstacle(claim("shop/b"), squatter, broker=marked) == ("mails", "a/squatter", Hold.OWNED)

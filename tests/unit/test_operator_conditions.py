@@ -4,6 +4,7 @@ import pytest
 
 from outbox_operator.conditions import Finding, merge, ready
 from outbox_operator.resources.condition import Condition, ConditionStatus, ConditionType
+from tests.hostile import ALL
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 CREDENTIALS, DATABASE = ConditionType.CREDENTIALS_VALID, ConditionType.DATABASE_READY
@@ -20,6 +21,7 @@ DECLARED = Finding(TOPOLOGY, TRUE, "Declared")
 DIFFERS = Finding(TOPOLOGY, FALSE, "ArgumentsDiffer", "delete the queue mails")
 UNSEEN = Finding(DATABASE, UNKNOWN, "Unreachable", "Postgres does not answer")
 NOT_PAUSED = Finding(PAUSED, FALSE, "Running")
+HELD = Finding(ConditionType.VACUUM_EFFECTIVE, FALSE, "HeldBySession", "end it")
 IS_PAUSED = Finding(PAUSED, TRUE, "Paused", "set spec.paused to false")
 
 
@@ -28,6 +30,8 @@ IS_PAUSED = Finding(PAUSED, TRUE, "Paused", "set spec.paused to false")
     [
         ([VALID, DECLARED], TRUE, "Ready", ""),
         ([VALID, DECLARED, NOT_PAUSED], TRUE, "Ready", ""),
+        ([VALID, DECLARED, HELD], TRUE, "Ready", ""),
+        ([HELD, DIFFERS], FALSE, "ArgumentsDiffer", "delete the queue mails"),
         ([VALID, DIFFERS], FALSE, "ArgumentsDiffer", "delete the queue mails"),
         ([DIFFERS, MISSING], FALSE, "SecretMissing", "make the Secret shop-db"),
         ([UNSEEN, DIFFERS], FALSE, "ArgumentsDiffer", "delete the queue mails"),
@@ -109,3 +113,19 @@ def test_a_condition_survives_being_written_and_read() -> None:
     assert written[0]["lastTransitionTime"] == "2026-01-01T12:00:00Z"
     read = [Condition.model_validate(each) for each in written]
     assert tuple(read) == merge((), [MISSING], generation=3, now=NOON)
+
+
+def test_a_long_message_is_cut_before_the_api_server_refuses_it() -> None:
+    finding = Finding(TOPOLOGY, FALSE, "Odd", "\N{LANGUAGE TAG}" * 100_000)
+    conditions = merge([], [finding], generation=1, now=NOON)
+    assert {len(condition.message) for condition in conditions} == {4096}
+
+
+def test_what_a_server_or_a_pod_said_is_escaped_in_every_condition() -> None:
+    conditions = merge([], [Finding(TOPOLOGY, FALSE, "Unreachable", ALL)], generation=1, now=NOON)
+    assert [condition.type for condition in conditions] == [TOPOLOGY, READY]
+    assert all(condition.message.isprintable() for condition in conditions)
+    assert (
+        merge(conditions, [Finding(TOPOLOGY, FALSE, "Unreachable", ALL)], generation=1, now=LATER)
+        == conditions
+    )

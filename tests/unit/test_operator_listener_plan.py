@@ -3,11 +3,14 @@ from dataclasses import replace
 import pytest
 
 from outbox.topology import Binding
+from outbox_core.url_hosts import HostPort
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.actions import MakeBinding, RemoveBinding
 from outbox_operator.broker.live_snapshot import LiveSnapshot
 from outbox_operator.broker.snapshot import ObservedBinding, ObservedUser, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
+from outbox_operator.children.autoscaling import trigger_authentication
+from outbox_operator.children.workload import Workload
 from outbox_operator.planning.claims import Hold, Obstacle
 from outbox_operator.planning.listener_plan import ListenerView, needed_topology, plan
 from outbox_operator.planning.marks import Domain
@@ -50,11 +53,17 @@ def with_binding(there: Snapshot, binding: Binding, owner: str, installation: st
     return replace(there, bindings={**there.bindings, binding.queue: bound})
 
 
-def planned(there: Snapshot, obstacle: Obstacle | None = None, *stale: ObservedBinding) -> Plan:
+def planned(
+    there: Snapshot,
+    obstacle: Obstacle | None = None,
+    *stale: ObservedBinding,
+    other_hosts: tuple[HostPort, ...] = (),
+) -> Plan:
+    access = BrokerAccess("rabbit", 5672, False, "/", "u", "p", "http://rabbit:15672")
     view = ListenerView(
         listener=MAIL,
         relay=RELAY,
-        access=BrokerAccess("rabbit", 5672, False, "/", "u", "p", "http://rabbit:15672"),
+        access=replace(access, other_hosts=other_hosts),
         broker=there,
         obstacle=obstacle,
         credentials=None,
@@ -64,6 +73,18 @@ def planned(there: Snapshot, obstacle: Obstacle | None = None, *stale: ObservedB
         stale=stale,
     )
     return plan(view)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "key"), [((), "broker-uri"), ((HostPort("rabbit-1", 5672),), "scaler-uri")], ids=["one", "two"]
+)
+def test_a_scaler_reads_a_url_with_one_host(hosts: tuple[HostPort, ...], key: str) -> None:
+    found = planned(made(), other_hosts=hosts)
+    assert isinstance(found.pods, Workload)
+    assert found.credentials is not None
+    [reference] = trigger_authentication(found.pods)["spec"]["secretTargetRef"]
+    assert reference == {"parameter": "host", "name": found.credentials.name, "key": key}
+    assert key in found.credentials.data
 
 
 @pytest.mark.parametrize("hold", [Hold.CLAIMED, Hold.POSSIBLE, Hold.FOREIGN])

@@ -27,6 +27,7 @@ from outbox_operator.broker.snapshot import (
 from outbox_operator.children.family import Facilities, children
 from outbox_operator.children.workload import Workload
 from outbox_operator.conditions import Finding, merge
+from outbox_operator.database_access import DatabaseAccess
 from outbox_operator.database_view import DatabaseView
 from outbox_operator.planning import listener_plan, relay_plan
 from outbox_operator.planning.claims import Obstacle
@@ -65,9 +66,9 @@ def plan_of(seen: Mapping[str, Any]) -> Plan:
             relay_plan.RelayView(
                 relay=OutboxRelay.model_validate(resource),
                 access=finding(seen["access"]) if "access" in seen else ACCESS,
-                database_url=seen.get("database_url", "postgresql://shop:p@postgres/shop"),
+                entered=seen.get("entered", DatabaseAccess("postgresql://shop:p@postgres/shop")),
                 broker=broker(seen["broker"]),
-                database=DatabaseView(tuple(map(finding, seen["database"]))) if "database" in seen else None,
+                database=database(seen),
                 idle_tiers=tuple(seen.get("idle_tiers", ())),
                 credentials=credentials,
                 image="outbox-relay:1",
@@ -91,6 +92,13 @@ def plan_of(seen: Mapping[str, Any]) -> Plan:
 def finding(seen: Mapping[str, str]) -> Finding:
     kind, status = ConditionType(seen["type"]), ConditionStatus(seen["status"])
     return Finding(kind, status, seen["reason"], seen.get("message", ""))
+
+
+def database(seen: Mapping[str, Any]) -> DatabaseView | None:
+    if "database" not in seen:
+        return None
+    vacuum = finding(seen["vacuum"]) if "vacuum" in seen else None
+    return DatabaseView(tuple(map(finding, seen["database"])), vacuum=vacuum)
 
 
 def obstacle(seen: Mapping[str, Any] | None) -> Obstacle | None:

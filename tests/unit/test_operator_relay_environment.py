@@ -23,6 +23,7 @@ def test_everything_in_the_spec_reaches_its_setting() -> None:
         exchange_name="shop events",
         table_name='shop."outbox.table"',
         channel="shop_channel",
+        notify="never",
         auto_create_table=False,
         provisioned=True,
         batch_size=50,

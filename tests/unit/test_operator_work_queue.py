@@ -193,3 +193,27 @@ def test_the_wait_doubles_up_to_five_minutes_at_most() -> None:
 
 def test_two_that_fail_together_do_not_come_back_together() -> None:
     assert RETRY.delay(20, lambda: 0.0) < RETRY.delay(20, lambda: 1.0)
+
+
+async def test_keys_that_hang_leave_workers_to_other_groups() -> None:
+    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0], most_of_a_group=2)
+    served: list[str] = []
+
+    async def do(key: str) -> bool:
+        if key.startswith("a"):
+            await asyncio.Event().wait()
+        served.append(key)
+        return True
+
+    for number in range(25):
+        queue.add(f"a{number}")
+    hands = [asyncio.create_task(queue.work(do)) for _ in range(3)]
+    for number in range(5):
+        queue.add(f"b{number}")
+    async with asyncio.timeout(10):
+        while len(served) < 5:
+            await asyncio.sleep(0)
+    assert served == ["b0", "b1", "b2", "b3", "b4"]
+    for hand in hands:
+        hand.cancel()
+    await asyncio.wait(hands)

@@ -24,7 +24,7 @@ capabilities:
   value: {{ include "outbox-operator.fullname" . | quote }}
 {{- range $name, $value := .Values.settings }}
 - name: OUTBOX_{{ $name | snakecase | upper }}
-  value: {{ $value | toString | quote }}
+  value: {{ (kindIs "slice" $value | ternary (join "," $value) (toString $value)) | quote }}
 {{- end }}
 - name: OUTBOX_LOG_LEVEL
   value: {{ .Values.log.level | quote }}

@@ -16,6 +16,7 @@ ReleaseName = Annotated[str, Field(pattern=rf"^$|{_LABEL}", max_length=52)]
 Repository = Annotated[str, Field(pattern=r"^[^\s:@]+(:[0-9]+/[^\s:@]+)?$")]
 Tag = Annotated[str, Field(pattern=r"^$|^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")]
 Digest = Annotated[str, Field(pattern=r"^$|^sha256:[0-9a-f]{64}$")]
+Host = Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_.:-]+(/[0-9]{1,3})?$", max_length=255)]
 Seconds = Annotated[float, Field(ge=0)]
 PositiveSeconds = Annotated[float, Field(gt=0)]
 Texts = dict[str, str]
@@ -113,8 +114,8 @@ class ServiceAccount(Group):
 class OperatorSettings(Group):
     """Each is the environment variable `OUTBOX_…` of the operator."""
 
-    hands: Annotated[int, Field(ge=1, le=1000)] = 16
-    """How many resources are looked at at the same time."""
+    hands: Annotated[int, Field(ge=1, le=1000)] = 64
+    """How many resources are looked at at the same time; at most a quarter of them are of one namespace."""
     drift_seconds: PositiveSeconds = 30
     """How often the objects on a broker are compared with what they should be."""
     tier_grace_seconds: Seconds = 300
@@ -128,6 +129,14 @@ class OperatorSettings(Group):
     installation: Annotated[str, Field(max_length=255)] = ""
     """The mark on what the operator makes on a broker; the uid of its Lease where it is empty. Set it to the
     former one after the Lease was deleted, and to one value in clusters that share their queues."""
+    allowed_hosts: Annotated[list[Host], Field(json_schema_extra={"uniqueItems": True})] = []
+    """The hosts of brokers, management APIs and databases that resources may name, as names, `*.NAME`,
+    addresses or networks such as `10.0.0.0/8`; all of them where there are none. Who may write OutboxRelays
+    can otherwise have the operator connect to whatever it reaches."""
+    require_tls: bool = False
+    """Refuse brokers that are entered without TLS, and databases whose URL does not have `sslmode=require`,
+    `verify-ca` or `verify-full`, nor a `caSecretRef`. By default Postgres is entered with `sslmode=prefer`:
+    without TLS if the server has none, and without a look at its certificate."""
     network_policies: bool = False
     """Make a NetworkPolicy for the pods of relays and workers: nobody reaches them but for metrics
     and probes."""
@@ -147,6 +156,20 @@ class PodDisruptionBudget(Group):
 
     enabled: bool = True
     """Let a drain of nodes take one pod of the operator at a time; made where there are several replicas."""
+
+
+class NetworkPolicy(Group):
+    """Who reaches the operator, and what it reaches."""
+
+    enabled: bool = False
+    """Make a NetworkPolicy for the operator's pods: nobody reaches more of them than probes and metrics. Most
+    networks let a node's kubelet reach its pods in any case."""
+    metrics_from: list[Fragment] = []
+    """Who may read probes and metrics, as `from` of a NetworkPolicy says it; everybody where it is empty:
+    `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]`."""
+    egress: list[Fragment] = []
+    """What the operator may reach, as `egress` of a NetworkPolicy says it; everything where it is empty. It
+    needs the API server, the DNS, the databases, and the management APIs of the brokers."""
 
 
 class PodMonitor(Group):
@@ -208,13 +231,15 @@ class Values(Group):
     """What the operator writes."""
     pod_disruption_budget: PodDisruptionBudget = PodDisruptionBudget()
     """How many pods may be away when nodes are drained."""
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """Who reaches the operator, and what it reaches."""
     pod_monitor: PodMonitor = PodMonitor()
     """How Prometheus finds the operator."""
     prometheus_rule: PrometheusRule = PrometheusRule()
     """Alerts."""
     dashboards: Dashboards = Dashboards()
     """Dashboards for Grafana."""
-    resources: Fragment = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+    resources: Fragment = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "768Mi"}}
     """What the operator's container asks for, and may not exceed."""
     pod_labels: Texts = {}
     """More labels of the operator's pods."""

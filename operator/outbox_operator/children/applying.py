@@ -121,11 +121,13 @@ def _with_image_of(live: Manifest, desired: Manifest) -> Manifest:
 
 def _replicas_owners(live: Manifest) -> set[str]:
     """Who last said how many replicas there are."""
-    return {
-        entry["manager"]
-        for entry in live["metadata"].get("managedFields", ())
-        if "f:replicas" in entry.get("fieldsV1", {}).get("f:spec", {})
-    }
+    found: set[str] = set()
+    for entry in live["metadata"].get("managedFields") or ():
+        match entry:
+            # Whoever may write the object may write these too, and an entry need not name a manager.
+            case {"manager": str() as manager, "fieldsV1": {"f:spec": {"f:replicas": _}}}:
+                found.add(manager)
+    return found
 
 
 def _replicas(deployment: Manifest) -> int | None:

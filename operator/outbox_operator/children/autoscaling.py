@@ -4,7 +4,7 @@ from typing import assert_never
 
 from outbox_operator.children.manifest import Manifest
 from outbox_operator.children.names import Owner, child_metadata, child_name
-from outbox_operator.children.pod_secret import BROKER_URI, CA, TLS
+from outbox_operator.children.pod_secret import CA, TLS
 from outbox_operator.children.workload import Workload
 from outbox_operator.resources import OutboxListener, OutboxRelay
 from outbox_operator.resources.listener import Autoscaling
@@ -49,7 +49,7 @@ def scaled_object(workload: Workload, autoscaling: Autoscaling, queue: str) -> M
 
 def trigger_authentication(workload: Workload) -> Manifest:
     """How KEDA enters the broker: as the workers do."""
-    parameters = {"host": BROKER_URI}
+    parameters = {"host": workload.scaler_key}
     if workload.ca_key is not None:
         parameters |= {"ca": CA, "tls": TLS}
     return {

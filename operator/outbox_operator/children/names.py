@@ -109,6 +109,13 @@ def is_child(live: Manifest, owner: Owner) -> bool:
     return labels_of(owner).items() <= labels.items()
 
 
+def is_former_child(live: Manifest, owner: Owner) -> bool:
+    """Whether an object is a child of a deleted resource with the owner's name, not yet garbage-collected."""
+    references = live["metadata"].get("ownerReferences", ())
+    controllers = [(each["kind"], each["name"]) for each in references if each.get("controller")]
+    return controllers == [(kind_of(owner), owner.metadata.name)]
+
+
 def fitted(text: str, longest: int) -> str:
     """The text where it is short enough, else its beginning and a hash of all of it."""
     if len(text) <= longest:

@@ -12,17 +12,29 @@ from outbox_operator.children.names import Owner, child_metadata
 
 BROKER_URI = "broker-uri"
 DATABASE_URI = "database-uri"
+SCALER_URI = "scaler-uri"
+"""The broker's URL with one host, if the other lists several: KEDA takes such a list for a name."""
 CA = "ca.crt"
+DATABASE_CA = "database-ca.crt"
 TLS = "tls"
 """KEDA takes the switch for TLS with a private CA from a Secret alone."""
 
 
-def secret_data(*, broker_uri: str, database_uri: str | None = None, ca: str | None = None) -> dict[str, str]:
+def secret_data(
+    *,
+    broker_uri: str,
+    database_uri: str | None = None,
+    scaler_uri: str | None = None,
+    ca: str | None = None,
+    database_ca: str | None = None,
+) -> dict[str, str]:
     """What is in it."""
     return {
         BROKER_URI: broker_uri,
+        **({SCALER_URI: scaler_uri} if scaler_uri is not None else {}),
         **({DATABASE_URI: database_uri} if database_uri is not None else {}),
         **({CA: ca, TLS: "enable"} if ca is not None else {}),
+        **({DATABASE_CA: database_ca} if database_ca is not None else {}),
     }
 
 

@@ -11,7 +11,7 @@ from outbox_operator.children.manifest import Manifest
 from outbox_operator.children.names import component_of, labels_of
 from outbox_operator.children.workload import Workload
 
-TEMPLATE_VERSION = 1
+TEMPLATE_VERSION = 2
 """By which pods that an older operator made are told from drift: those are left alone."""
 
 HTTP_PORT = 8080
@@ -19,6 +19,8 @@ HTTP_PORT_NAME = "http"
 CA_FOLDER = "/etc/outbox/ca"
 CA_FILE = f"{CA_FOLDER}/ca.crt"
 """Where a container finds the broker's CA."""
+DATABASE_CA_FILE = f"{CA_FOLDER}/database.crt"
+"""Where it finds the database's."""
 
 _PRE_STOP_SECONDS = 1
 _MARGIN_SECONDS = 5
@@ -115,8 +117,9 @@ def _volumes(workload: Workload) -> list[Manifest]:
     volumes: list[Manifest] = []
     if not _has_tmp(workload):
         volumes.append({"name": "outbox-tmp", "emptyDir": {}})
-    if workload.ca_key is not None:
-        items = [{"key": workload.ca_key, "path": CA_FILE.removeprefix(f"{CA_FOLDER}/")}]
+    files = ((workload.ca_key, CA_FILE), (workload.database_ca_key, DATABASE_CA_FILE))
+    items = [{"key": key, "path": file.removeprefix(f"{CA_FOLDER}/")} for key, file in files if key]
+    if items:
         volumes.append({"name": "outbox-ca", "secret": {"secretName": workload.secret_name, "items": items}})
     return [*volumes, *workload.template.volumes]
 
@@ -125,7 +128,7 @@ def _mounts(workload: Workload) -> list[Manifest]:
     mounts: list[Manifest] = []
     if not _has_tmp(workload):
         mounts.append({"name": "outbox-tmp", "mountPath": "/tmp"})  # noqa: S108 - the container's own
-    if workload.ca_key is not None:
+    if workload.ca_key is not None or workload.database_ca_key is not None:
         mounts.append({"name": "outbox-ca", "mountPath": CA_FOLDER, "readOnly": True})
     return [*mounts, *workload.template.volume_mounts]
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from outbox_core.logs import mask
+from outbox_core.masking import mask
 from outbox_operator.children.manifest import Manifest
 from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus, ConditionType

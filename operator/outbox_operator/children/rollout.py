@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_core.logs import mask
+from outbox_core.masking import mask
 from outbox_operator.children.manifest import Manifest
 from outbox_operator.conditions import Finding
 from outbox_operator.resources.condition import ConditionStatus, ConditionType

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from outbox_operator.children.names import Owner
-from outbox_operator.children.pod_secret import BROKER_URI, CA, DATABASE_URI
+from outbox_operator.children.pod_secret import BROKER_URI, CA, DATABASE_CA, DATABASE_URI
 from outbox_operator.relay_environment import relay_environment
 from outbox_operator.resources import OutboxListener, OutboxRelay
 from outbox_operator.resources.template import Template
@@ -15,7 +15,7 @@ from outbox_operator.worker_environment import worker_environment
 # What does not reach the pods, or only through the Secret. Everything else does: a field that is forgotten
 # here rolls pods without need, while one forgotten in a list of what does would never reach them.
 _NOT_OF_A_RELAY = {
-    "database": {"secret_ref"},
+    "database": {"secret_ref", "ca_secret_ref"},
     "broker": True,
     "replicas": True,
     "deletion_policy": True,
@@ -54,6 +54,10 @@ class Workload:
     """Variables that come from that Secret, with their keys in it."""
     ca_key: str | None
     """The key in it that has the broker's CA; None where the system's will do."""
+    database_ca_key: str | None = None
+    """The same for the database."""
+    scaler_key: str = BROKER_URI
+    """The key in it by which a scaler reaches the broker."""
     replicas: int | None
     """How many pods there are; None where a scaler says it."""
     template: Template
@@ -64,7 +68,9 @@ class Workload:
     """What was asked for, as far as it reaches the pods: they are to roll when, and only when, it changes."""
 
 
-def relay_workload(relay: OutboxRelay, *, image: str, secret_name: str, has_ca: bool) -> Workload:
+def relay_workload(
+    relay: OutboxRelay, *, image: str, secret_name: str, has_ca: bool, has_database_ca: bool = False
+) -> Workload:
     """The pods of a relay; `image` is the operator's, for a relay that names none."""
     spec = relay.spec
     return Workload(
@@ -77,6 +83,7 @@ def relay_workload(relay: OutboxRelay, *, image: str, secret_name: str, has_ca: 
         secret_name=secret_name,
         secret_environment={"OUTBOX_BROKER_URL": BROKER_URI, "OUTBOX_DATABASE_URL": DATABASE_URI},
         ca_key=CA if has_ca else None,
+        database_ca_key=DATABASE_CA if has_database_ca else None,
         replicas=spec.replicas,
         template=spec.template,
         shutdown_timeout=spec.shutdown_timeout,
@@ -92,6 +99,7 @@ def worker_workload(
     secret_name: str,
     has_ca: bool,
     replicas: int | None,
+    scaler_key: str = BROKER_URI,
 ) -> Workload:
     """The pods of a listener that has a worker; `replicas` is None where a scaler says how many."""
     spec, worker = listener.spec, listener.spec.worker
@@ -108,6 +116,7 @@ def worker_workload(
         secret_name=secret_name,
         secret_environment={"OUTBOX_BROKER_URL": BROKER_URI},
         ca_key=CA if has_ca else None,
+        scaler_key=scaler_key,
         replicas=replicas,
         template=worker.template,
         shutdown_timeout=worker.shutdown_timeout,

@@ -11,8 +11,10 @@ from enum import Enum
 from typing import Any
 
 from outbox.topology import dead_letter_queue
+from outbox_operator.broker.access import VhostId
 from outbox_operator.broker.identity import VhostIdentity
 from outbox_operator.broker.snapshot import ObservedBinding, Snapshot
+from outbox_operator.neighbours import is_neighbour
 from outbox_operator.planning.marks import NO_MARKS, Domain, Marks
 from outbox_operator.resources import OutboxListener
 from outbox_operator.resources.metadata import Metadata
@@ -39,12 +41,37 @@ class Claim:
     """False if the resource cannot be read: it keeps a queue that it has, and gets none."""
     is_marked: bool = False
     """Whether its own mark was seen on one of the queues by the last look at its virtual host."""
+    is_entered: bool = True
+    """Whether the virtual host let its relay in. Anybody can name the address of somebody else's broker."""
+    recorded: VhostId | None = None
+    """Where its queues were last made, by its status."""
 
     @classmethod
-    def of(cls, listener: OutboxListener, vhost: VhostIdentity | None, *, is_marked: bool = False) -> "Claim":
-        metadata, names = listener.metadata, queues_of(listener)
-        has_record, created = listener.status.queue is not None, metadata.creation_timestamp
-        return cls(metadata.path, names, created, has_record, vhost, is_marked=is_marked)
+    def of(
+        cls,
+        listener: OutboxListener,
+        vhost: VhostIdentity | None,
+        *,
+        is_marked: bool = False,
+        is_entered: bool = True,
+    ) -> "Claim":
+        metadata, names, status = listener.metadata, queues_of(listener), listener.status
+        has_record, created, last = status.queue is not None, metadata.creation_timestamp, status.virtual_host
+        recorded = VhostId(last.management_url, last.name) if last else None
+        return cls(
+            metadata.path,
+            names,
+            created,
+            has_record,
+            vhost,
+            is_marked=is_marked,
+            is_entered=is_entered,
+            recorded=recorded,
+        )
+
+    @property
+    def namespace(self) -> str:
+        return self.path.partition("/")[0]
 
     @classmethod
     def of_invalid(cls, metadata: Metadata, manifest: dict[str, Any]) -> "Claim":
@@ -60,7 +87,8 @@ class Claim:
 
         The API server's clock has whole seconds, so the name decides between two of the same second.
         """
-        return not marks.has(self.path), not self.has_record, self.created or _LONG_AGO, self.path
+        is_marked = self.is_marked or marks.has(self.path)
+        return not is_marked, not self.has_record, self.created or _LONG_AGO, self.path
 
 
 class Hold(Enum):
@@ -139,6 +167,8 @@ def _is_here(other: Claim, claim: Claim, name: str, marks: Marks) -> bool:
         return True
     if not other.is_valid or not _is_same(other, claim):
         return False
+    if is_neighbour(other.path, claim.namespace) and not _is_proven(other, claim):
+        return False
     # The name of a cluster is not unique: a mark that is seen there and not here is on another broker.
     is_elsewhere = other.is_marked and not marks.has(other.path) and not _has_same_address(other, claim)
     return not is_elsewhere
@@ -157,9 +187,29 @@ def _possible_owner(claim: Claim, rivals: Sequence[Claim], marks: Marks) -> Obst
         return None
     for name in claim.names:
         for each in sorted(rivals, key=lambda each: each.path):
-            if name in each.names and each.has_record and _is_same(each, claim) is None:
+            is_perhaps_here = each.has_record and _is_same(each, claim) is None
+            if is_neighbour(each.path, claim.namespace):
+                # It is not enough that it had a queue of this name somewhere.
+                is_perhaps_here = is_perhaps_here and _is_recorded(each, claim)
+            if name in each.names and is_perhaps_here:
                 return Obstacle(name, each.path, Hold.POSSIBLE)
     return None
+
+
+def _is_proven(other: Claim, claim: Claim) -> bool:
+    """Whether the very broker of a claim has let the other's relay in.
+
+    A cluster's name proves nothing: any server can have it.
+    """
+    if not other.is_entered or other.vhost is None or claim.vhost is None:
+        return False
+    clusters = [vhost.cluster.id for vhost in (other.vhost, claim.vhost) if vhost.cluster]
+    has_same_id = len(clusters) > 1 and clusters[0] is not None and clusters[0] == clusters[1]
+    return has_same_id or other.vhost.address == claim.vhost.address
+
+
+def _is_recorded(other: Claim, claim: Claim) -> bool:
+    return claim.vhost is not None and other.recorded == claim.vhost.address
 
 
 def _is_same(one: Claim, other: Claim) -> bool | None:

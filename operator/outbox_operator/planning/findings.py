@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Literal
 
 from outbox_operator.broker.conflicts import Conflict
 from outbox_operator.broker.policies import PolicyConflict
@@ -128,6 +129,30 @@ FAILED = unknown(
 PAUSED = true(
     ConditionType.PAUSED, "Paused", "spec.paused is true: nothing is changed or looked at until it is false"
 )
+
+
+def host_not_allowed(host: str) -> Finding:
+    """That a Secret or a resource names a host that whoever installed the operator has not listed."""
+    return false(
+        ConditionType.CREDENTIALS_VALID,
+        "HostNotAllowed",
+        f'host "{host}" is not among those that the operator may connect to, or its addresses are not; name '
+        "another one, or have it added to settings.allowedHosts of the operator's chart",
+    )
+
+
+def tls_required(part: Literal["broker", "database"]) -> Finding:
+    """That a connection could go without TLS, which whoever installed the operator does not want."""
+    cure = {
+        "broker": "write amqps:// into its Secret, and https:// into spec.broker.managementUrl",
+        "database": "add sslmode=verify-full to the URL in its Secret, or set spec.database.caSecretRef",
+    }[part]
+    return false(
+        ConditionType.CREDENTIALS_VALID,
+        "TlsRequired",
+        f"the {part} could be entered without TLS, which settings.requireTls of the operator's chart "
+        f"forbids; {cure}",
+    )
 
 
 def deleting(message: str) -> Finding:

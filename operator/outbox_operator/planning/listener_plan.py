@@ -11,8 +11,10 @@ from outbox_operator.broker.removal_plan import binding_removal
 from outbox_operator.broker.snapshot import BrokerProblem, ObservedBinding, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
 from outbox_operator.broker.user_plan import worker_permissions
+from outbox_operator.children.pod_secret import BROKER_URI, SCALER_URI
 from outbox_operator.children.workload import worker_workload
 from outbox_operator.conditions import Finding
+from outbox_operator.neighbours import described
 from outbox_operator.planning.claims import Hold, Obstacle
 from outbox_operator.planning.findings import (
     false,
@@ -117,7 +119,8 @@ def _without_queue(view: ListenerView, obstacle: Obstacle, snapshot: Snapshot) -
     If the other has marked it, nothing of this one may lead to the queue or consume from it. If not, or if
     another operator is concerned, everything stays as it is.
     """
-    listener, findings = view.listener, (_RELAY_READY, _owned_by(obstacle))
+    listener = view.listener
+    findings = (_RELAY_READY, _owned_by(obstacle, listener.metadata.namespace))
     if obstacle.hold is not Hold.OWNED:
         return Plan(findings)
     return Plan(
@@ -164,6 +167,7 @@ def _with_pods(
         secret_name=entered.credentials.name,
         has_ca=access.ca is not None,
         replicas=_replicas(view),
+        scaler_key=SCALER_URI if SCALER_URI in entered.credentials.data else BROKER_URI,
     )
     return Plan(
         findings=(*topology.findings, pods_user_finding(snapshot)),
@@ -209,8 +213,8 @@ def _without_broker(relay: OutboxRelay, problem: Snapshot | BrokerProblem) -> tu
     return false(ConditionType.RELAY_READY, problem.reason, message), topology_unseen(problem)
 
 
-def _owned_by(obstacle: Obstacle) -> Finding:
-    queue, owner = f'queue "{obstacle.queue}"', f"OutboxListener {obstacle.owner}"
+def _owned_by(obstacle: Obstacle, namespace: str) -> Finding:
+    queue, owner = f'queue "{obstacle.queue}"', described("OutboxListener", obstacle.owner, namespace)
     instead = "make another OutboxListener with another spec.queue and delete this one"
     match obstacle.hold:
         case Hold.OWNED | Hold.CLAIMED:

@@ -14,6 +14,7 @@ from outbox_operator.broker.actions import Action, MakeBinding, RemoveBinding, R
 from outbox_operator.broker.removal_plan import binding_removal, open_bindings
 from outbox_operator.broker.snapshot import BrokerProblem, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
+from outbox_operator.neighbours import described
 from outbox_operator.planning.calm import Calm
 from outbox_operator.planning.claims import Hold, Ownership
 from outbox_operator.planning.listener_plan import lost_bindings, needed_topology, tiers_of
@@ -107,7 +108,8 @@ def _kept(view: DepartingListener, snapshot: Snapshot) -> Removal | None:
     users = remove_users(listener, snapshot)
     if view.owning.obstacle is not None:
         has = "may have" if view.owning.obstacle.hold is Hold.POSSIBLE else "has"
-        given_up = f"{queue} was left, as OutboxListener {view.owning.obstacle.owner} {has} it"
+        owner = described("OutboxListener", view.owning.obstacle.owner, listener.metadata.namespace)
+        given_up = f"{queue} was left, as {owner} {has} it"
         is_news = listener.status.queue is not None
         return Removal((*lost, *users), stops_pods=True, given_up=given_up if is_news else None)
     if _is_marked(view):
@@ -141,8 +143,9 @@ def _bound_by_others(view: DepartingListener) -> str | None:
         is_own = each.is_of(view.listener.metadata.path, view.owning.marks.domain.installation)
         if not is_own and each not in view.owning.stale:
             of = f" of installation {each.installation}" if each.installation else ""
+            other = described("OutboxListener", each.owner or "", view.listener.metadata.namespace)
             return (
-                f'queue "{each.binding.queue}" is bound by OutboxListener {each.owner}{of} too; '
+                f'queue "{each.binding.queue}" is bound by {other}{of} too; '
                 "delete that one first, or remove its bindings"
             )
     return None

@@ -25,6 +25,15 @@ def place_of(access: BrokerAccess) -> VirtualHost:
     return VirtualHost(management_url=access.management_url, name=access.vhost)
 
 
+def has_left(owner: Owner, here: VirtualHost | None, vhost: str) -> bool:
+    """Whether a resource that is `here` has been in a virtual host of this name, at whatever address.
+
+    `here` is None if nobody knows where it is.
+    """
+    places = (owner.status.virtual_host, *owner.status.previous_virtual_hosts)
+    return any(place.name == vhost for place in places if place is not None and place != here)
+
+
 def is_known_in(owner: Owner, snapshot: Snapshot) -> bool:
     """Whether a virtual host has something that was made for this very resource before."""
     if users_of(owner, snapshot):

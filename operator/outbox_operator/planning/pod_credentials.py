@@ -8,7 +8,7 @@ import re
 import secrets
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -20,8 +20,9 @@ from outbox_operator.broker.user_plan import user_action
 from outbox_operator.children.manifest import Manifest
 from outbox_operator.children.names import Owner, child_name
 from outbox_operator.children.pod_secret import BROKER_URI, secret_data, secret_manifest
-from outbox_operator.children.pod_template import CA_FILE
-from outbox_operator.resources import OutboxRelay
+from outbox_operator.children.pod_template import CA_FILE, DATABASE_CA_FILE
+from outbox_operator.database_access import DatabaseAccess
+from outbox_operator.resources import OutboxListener, OutboxRelay
 
 ROTATE = "outbox.dev/rotate"
 """The annotation of a resource by which its pods get a new broker user whenever its value is another one."""
@@ -110,15 +111,15 @@ def entrance(
     snapshot: Snapshot,
     permissions: Permissions,
     chance: Chance,
-    database_url: str | None = None,
+    database: DatabaseAccess | None = None,
 ) -> Entrance:
     """What the pods should have: `live` itself where nothing has to change."""
     if snapshot.users is None:
         return Entrance(
-            _credentials(owner, live, access, user=None, password=None, database_url=database_url), (), ()
+            _credentials(owner, live, access, user=None, password=None, database=database), (), ()
         )
     user, password = _user(owner, live, chance)
-    credentials = _credentials(owner, live, access, user=user, password=password, database_url=database_url)
+    credentials = _credentials(owner, live, access, user=user, password=password, database=database)
     action = user_action(user, password, permissions, snapshot)
     retired = tuple(name for name in users_of(owner, snapshot) if name != user)
     return Entrance(credentials, (action,) if action else (), retired)
@@ -160,12 +161,17 @@ def _credentials(
     *,
     user: str | None,
     password: str | None,
-    database_url: str | None,
+    database: DatabaseAccess | None,
 ) -> PodCredentials:
+    ca_file = CA_FILE if access.ca else None
+    is_scaled = isinstance(owner, OutboxListener) and access.other_hosts
     data = secret_data(
-        broker_uri=access.uri(user, password, CA_FILE if access.ca else None),
-        database_uri=database_url,
+        broker_uri=access.uri(user, password, ca_file),
+        database_uri=database.pod_url(DATABASE_CA_FILE) if database else None,
+        # Whether or not there is a scaler by now: one that is added must not roll the pods.
+        scaler_uri=replace(access, other_hosts=()).uri(user, password, ca_file) if is_scaled else None,
         ca=access.ca,
+        database_ca=database.ca if database else None,
     )
     rotation = _rotation(owner)
     if live is not None and live.data == data and live.rotation == rotation:

@@ -10,6 +10,7 @@ from outbox_operator.broker.topology_plan import topology_actions
 from outbox_operator.broker.user_plan import relay_permissions
 from outbox_operator.children.workload import relay_workload
 from outbox_operator.conditions import Finding
+from outbox_operator.database_access import DatabaseAccess
 from outbox_operator.database_view import DatabaseView
 from outbox_operator.planning.findings import (
     exchange_finding,
@@ -40,7 +41,7 @@ class RelayView:
     """The relay."""
     access: BrokerAccess | Finding
     """How its broker is entered, or what is wrong with the Secret that says it."""
-    database_url: str | Finding
+    entered: DatabaseAccess | Finding
     """How its database is entered, or what is wrong with the Secret that says it."""
     broker: Snapshot | BrokerProblem
     """The virtual host, or why it cannot be seen."""
@@ -75,13 +76,13 @@ def plan(view: RelayView) -> Plan:
     topology_found = exchange_finding(made, exchange, sharing)
     findings = _findings(view, [pods_user_finding(view.broker)], topology_found)
     bare = Plan(findings, made.actions, idle_tiers=view.idle_tiers)
-    if made.conflicts or isinstance(view.database_url, Finding):
+    if made.conflicts or isinstance(view.entered, Finding):
         return bare
-    return _with_pods(view, view.access, view.database_url, view.broker, bare)
+    return _with_pods(view, view.access, view.entered, view.broker, bare)
 
 
 def _with_pods(
-    view: RelayView, access: BrokerAccess, database_url: str, snapshot: Snapshot, bare: Plan
+    view: RelayView, access: BrokerAccess, database: DatabaseAccess, snapshot: Snapshot, bare: Plan
 ) -> Plan:
     relay = view.relay
     permissions = relay_permissions(exchange_of(relay))
@@ -92,10 +93,14 @@ def _with_pods(
         snapshot=snapshot,
         permissions=permissions,
         chance=view.chance,
-        database_url=database_url,
+        database=database,
     )
     workload = relay_workload(
-        relay, image=view.image, secret_name=entered.credentials.name, has_ca=access.ca is not None
+        relay,
+        image=view.image,
+        secret_name=entered.credentials.name,
+        has_ca=access.ca is not None,
+        has_database_ca=database.ca is not None,
     )
     return Plan(
         findings=bare.findings,
@@ -109,9 +114,10 @@ def _with_pods(
 
 def _findings(view: RelayView, broker: Iterable[Finding], topology: Finding) -> tuple[Finding, ...]:
     """With one finding about credentials: the first that is wrong, the broker's before the database's."""
-    wrong = [view.database_url] if isinstance(view.database_url, Finding) else []
+    wrong = [view.entered] if isinstance(view.entered, Finding) else []
     seen = view.database.findings if view.database else (_DATABASE_UNSEEN,)
     entering = [*broker, *wrong, *(f for f in seen if f.type is ConditionType.CREDENTIALS_VALID)]
     entering.sort(key=lambda finding: finding.status is ConditionStatus.TRUE)
     others = (finding for finding in seen if finding.type is not ConditionType.CREDENTIALS_VALID)
-    return (*entering[:1], *others, topology)
+    vacuum = (view.database.vacuum,) if view.database and view.database.vacuum else ()
+    return (*entering[:1], *others, topology, *vacuum)

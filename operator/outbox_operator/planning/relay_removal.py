@@ -9,6 +9,7 @@ from outbox_operator.broker.actions import RemoveExchange
 from outbox_operator.broker.removal_plan import tier_removal, unused_tiers
 from outbox_operator.broker.snapshot import BrokerProblem, ObservedBinding, Snapshot
 from outbox_operator.broker.topology_plan import topology_actions
+from outbox_operator.neighbours import described
 from outbox_operator.planning.removal import SKIP, Patience, Removal, released, remove_users, without_broker
 from outbox_operator.resources import OutboxRelay
 from outbox_operator.resources.relay import RelaySpec
@@ -77,32 +78,34 @@ def _remove(view: DepartingRelay, now: datetime, patience: Patience) -> Removal:
         where = f"in {view.elsewhere}, as the broker's Secret is for another virtual host by now"
         return Removal(given_up=f'exchange "{exchange}" was left {where}')
     if view.others:
-        return Removal(given_up=f'exchange "{exchange}" was left, as OutboxRelay {view.others[0]} has it too')
-    broker = _unknown(view.perhaps[0]) if view.perhaps else view.broker
+        other = described("OutboxRelay", view.others[0], relay.metadata.namespace)
+        return Removal(given_up=f'exchange "{exchange}" was left, as {other} has it too')
+    broker = _unknown(view.perhaps[0], relay.metadata.namespace) if view.perhaps else view.broker
     if isinstance(broker, BrokerProblem):
         return without_broker(relay.metadata, broker, f'exchange "{exchange}"', now, patience)
     if view.shared_with:
+        user = _user(view.shared_with[0], relay.metadata.namespace)
         return Removal(
             remove_users(relay, broker),
             stops_pods=True,
-            given_up=f'exchange "{exchange}" was left, as {_user(view.shared_with[0])} uses it too',
+            given_up=f'exchange "{exchange}" was left, as {user} uses it too',
         )
     if view.heirs:
         return Removal(remove_users(relay, broker), stops_pods=True)
     return _remove_exchanges(view, broker)
 
 
-def _user(binding: ObservedBinding) -> str:
+def _user(binding: ObservedBinding, namespace: str) -> str:
     of = f" of installation {binding.installation}" if binding.installation else ""
-    is_listener = "/" in (binding.owner or "")
-    return f"OutboxListener {binding.owner}{of}" if is_listener else f"the operator{of}"
+    owner = binding.owner or ""
+    return f"{described('OutboxListener', owner, namespace)}{of}" if "/" in owner else f"the operator{of}"
 
 
-def _unknown(relay: str) -> BrokerProblem:
+def _unknown(relay: str, namespace: str) -> BrokerProblem:
     return BrokerProblem(
         "Unknown",
-        f"OutboxRelay {relay} may have it too, as nobody knows which broker that one is for; "
-        "correct its credentials",
+        f"{described('OutboxRelay', relay, namespace)} may have it too, as nobody knows which broker that "
+        "one is for; correct its credentials",
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from outbox_core.logs import event
 from outbox_operator.broker.actions import RemoveUser
-from outbox_operator.broker.snapshot import Snapshot
+from outbox_operator.broker.snapshot import Reason, Snapshot
 from outbox_operator.broker.vhosts import Vhosts
 from outbox_operator.children.names import Owner
 from outbox_operator.planning.pod_credentials import users_of
@@ -26,8 +26,17 @@ _log = logging.getLogger("outbox.operator")
 
 
 @dataclass(frozen=True, slots=True)
+class _Present:
+    owner: Owner
+    entry: Entry
+    users: tuple[str, ...]
+    """Its broker users, as of the last time that the virtual host was seen."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Departed:
     owner: Owner
+    users: tuple[str, ...]
     due: float
 
     @property
@@ -50,16 +59,19 @@ class Departures:
         self._queue = queue
         self._has_pods = has_pods
         self._grace_seconds = grace_seconds
-        self._present: dict[Key, tuple[Owner, Entry]] = {}
+        self._present: dict[Key, _Present] = {}
         self._departed: dict[Key, list[_Departed]] = {}
 
     async def is_there(self, key: Key, owner: Owner, entry: Entry | None) -> None:
         """A resource is there; `entry` is how its pods enter the broker, where it has any."""
         known = self._present.get(key)
-        if known is not None and known[0].metadata.uid != owner.metadata.uid:
+        if known is not None and known.owner.metadata.uid != owner.metadata.uid:
             await self._depart(key)
+            known = None
         if entry is not None and entry.vhost is not None:
-            self._present[key] = owner, entry
+            before = known.users if known else ()
+            users = users_of(owner, entry.snapshot) if entry.snapshot else before
+            self._present[key] = _Present(owner, entry, users)
         await self._clean_up(key, is_succeeded=True)
 
     async def is_gone(self, key: Key) -> None:
@@ -68,11 +80,11 @@ class Departures:
         await self._clean_up(key, is_succeeded=False)
 
     async def _depart(self, key: Key) -> None:
-        owner, entry = self._present.pop(key, (None, None))
-        if owner is None or entry is None or entry.vhost is None:
+        known = self._present.pop(key, None)
+        if known is None or known.entry.vhost is None:
             return
-        departed = _Departed(owner, time.monotonic() + self._grace_seconds)
-        await self._vhosts.use(departed.visitor, entry.vhost.access)
+        departed = _Departed(known.owner, known.users, time.monotonic() + self._grace_seconds)
+        await self._vhosts.use(departed.visitor, known.entry.vhost.access)
         self._departed.setdefault(key, []).append(departed)
 
     async def _clean_up(self, key: Key, *, is_succeeded: bool) -> None:
@@ -96,8 +108,9 @@ class Departures:
         if vhost is None:
             return True
         state = vhost.state
-        if isinstance(state, Snapshot):
-            names = users_of(departed.owner, state)
+        if isinstance(state, Snapshot) or (state and state.reason == Reason.VHOST_MISSING):
+            # Users are the broker's, and outlast their virtual host.
+            names = users_of(departed.owner, state) if isinstance(state, Snapshot) else departed.users
             problem = await vhost.perform([RemoveUser(name) for name in names])
             if problem is None:
                 return True

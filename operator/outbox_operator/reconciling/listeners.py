@@ -1,13 +1,16 @@
 """The reconcile of an OutboxListener: look, plan, do, tell."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from outbox.topology import dead_letter_queue
+from outbox_core.logs import event
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.snapshot import BrokerProblem
+from outbox_operator.neighbours import is_neighbour
 from outbox_operator.planning.calm import Calm, calm_after
 from outbox_operator.planning.claims import Ownership
 from outbox_operator.planning.findings import PAUSED
@@ -29,6 +32,8 @@ from outbox_operator.reconciling.removing import Removing
 from outbox_operator.reconciling.world import Entry, World
 from outbox_operator.resources import OutboxListener, OutboxRelay
 from outbox_operator.subscriptions import queue_of
+
+_log = logging.getLogger("outbox.operator")
 
 _NO_BROKER = BrokerProblem("RelayMissing", "its OutboxRelay is not there, or cannot be read")
 
@@ -124,6 +129,9 @@ class Listeners:
         fields = {**fields, **self._fields(listener, entry, outcome), **left.fields}
         await publish(world, listener, (*outcome.findings, *left.findings), **fields)
         self._execution.look_again(key, outcome)
+        if (found := owning.obstacle) and is_neighbour(found.owner, key.namespace):
+            # Its status does not say whose it is, and whoever runs the operator has to know.
+            event(_log, logging.INFO, "queue is of another namespace", resource=str(key), owner=found.owner)
         if owning.obstacle is None:
             # Those that wait learn that the queue is taken, and perhaps that it is not the one they wait for.
             self._call(owning.asking if wanted.actions else owning.rivals)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from outbox_operator.children.applying import to_apply
 from outbox_operator.children.family import Children
 from outbox_operator.children.manifest import Manifest
-from outbox_operator.children.names import Owner, child_name, is_child
+from outbox_operator.children.names import Owner, child_name, is_child, is_former_child
 from outbox_operator.children.notes import children_of, with_notes
 from outbox_operator.cluster.client import Cluster
 from outbox_operator.cluster.errors import ConflictError, RefusedError
@@ -35,7 +35,7 @@ class Offspring:
             if manifest["kind"] == DEPLOYMENT.kind:
                 live = await self._apply_deployment(owner, with_notes(manifest, live, family), live)
             else:
-                await self._apply_other(manifest)
+                await self._apply_other(owner, manifest)
         assert live is not None  # noqa: S101 - a workload has a Deployment
         return live
 
@@ -44,7 +44,9 @@ class Offspring:
         namespace, there = owner.metadata.namespace, children_of(live)
         for kind, name in family.unwanted:
             if kind in there:
-                await self._cluster.delete(_KINDS[kind], namespace, name, None)
+                found = await self._cluster.get(_KINDS[kind], namespace, name)
+                if found is not None and is_child(found, owner):
+                    await self._cluster.delete(_KINDS[kind], namespace, name, found["metadata"]["uid"])
                 self._applied.pop((kind, namespace, name), None)
         if (DEPLOYMENT.kind, child_name(owner)) in family.unwanted:
             uid = live["metadata"]["uid"]
@@ -75,20 +77,25 @@ class Offspring:
         self._store.put(DEPLOYMENT, made)
         return made
 
-    async def _apply_other(self, manifest: Manifest) -> None:
+    async def _apply_other(self, owner: Owner, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
         place = (manifest["kind"], metadata["namespace"], metadata["name"])
-        if self._applied.get(place) != manifest:
-            await self._cluster.apply(manifest, force=True)
-            self._applied[place] = manifest
+        if self._applied.get(place) == manifest:
+            return
+        if place not in self._applied:
+            there = await self._cluster.get(_KINDS[manifest["kind"]], *place[1:])
+            if there is not None and not (is_child(there, owner) or is_former_child(there, owner)):
+                raise _taken(there, manifest["kind"])
+        await self._cluster.apply(manifest, force=True)
+        self._applied[place] = manifest
 
 
 def _deployment_first(manifests: Iterable[Manifest]) -> list[Manifest]:
     return sorted(manifests, key=lambda manifest: bool(manifest["kind"] != DEPLOYMENT.kind))
 
 
-def _taken(deployment: Manifest) -> RefusedError:
+def _taken(found: Manifest, kind: str = DEPLOYMENT.kind) -> RefusedError:
     return RefusedError(
-        f"Deployment {deployment['metadata']['name']} exists and is not this resource's; "
+        f"{kind} {found['metadata']['name']} exists and is not this resource's; "
         "delete it, or give the resource another name"
     )

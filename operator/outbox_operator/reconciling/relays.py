@@ -1,10 +1,11 @@
 """The reconcile of an OutboxRelay: look, plan, do, tell."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
+from outbox_operator.allowed_hosts import AllowedHosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.identity import VhostIdentity
 from outbox_operator.broker.removal_plan import unused_tiers
@@ -13,9 +14,10 @@ from outbox_operator.children.names import Owner
 from outbox_operator.cluster.errors import ClusterError, NotLeaderError
 from outbox_operator.cluster.kinds import LISTENER, RELAY
 from outbox_operator.conditions import Finding
-from outbox_operator.credentials import broker_access, database_url
+from outbox_operator.credentials import broker_access, database_access
+from outbox_operator.database_access import DatabaseAccess
 from outbox_operator.database_view import DatabaseView
-from outbox_operator.planning.findings import PAUSED, false
+from outbox_operator.planning.findings import PAUSED, false, host_not_allowed, tls_required
 from outbox_operator.planning.glimpse import Glimpse, Interest, glimpse, relay_interest
 from outbox_operator.planning.listener_plan import tiers_of
 from outbox_operator.planning.marks import bindings_of_others
@@ -41,8 +43,9 @@ from outbox_operator.reconciling.outcome import Outcome
 from outbox_operator.reconciling.publication import publish
 from outbox_operator.reconciling.removing import Removing
 from outbox_operator.reconciling.world import Entry, World
-from outbox_operator.resources import OutboxListener, OutboxRelay
+from outbox_operator.resources import OutboxRelay
 from outbox_operator.resources.condition import ConditionType
+from outbox_operator.service_hosts import host_seen_from_elsewhere
 
 _SOON_SECONDS = 0.2
 _FIRST_LOOKS_SECONDS = 60.0
@@ -58,8 +61,9 @@ class Relays:
         self._removing = Removing(world, execution)
         self._moves = Moves(world, execution)
         self._seen: dict[str, tuple[Interest, Glimpse]] = {}
-        self._databases = Databases(world.settings.drift_seconds)
+        self._databases = Databases(world.database_process.look, world.settings.drift_seconds, world.faults)
         self._idle_tiers = IdleTiers(world.settings.tier_grace_seconds)
+        self._allowed = AllowedHosts.parse(world.settings.allowed_hosts)
         self._began = time.monotonic()
 
     async def reconcile(self, key: Key) -> bool:
@@ -73,13 +77,13 @@ class Relays:
         if relay.metadata.deletion_timestamp is not None:
             await self._delete(key, relay)
             return True
-        url = await self._enter(relay)
+        await self._enter(relay)
         entry = world.entries[key.path]
         if relay.spec.paused:
             await publish(world, relay, (PAUSED,))
             return True
         await keep_finalizer(world, relay)
-        return await self._settle(key, relay, entry, url)
+        return await self._settle(key, relay, entry, await self._enter_database(relay))
 
     def is_concerned(self, relay: OutboxRelay, entry: Entry) -> bool:
         """Whether the broker is another to it than when it was last looked at."""
@@ -89,14 +93,15 @@ class Relays:
         interest, before = seen
         return glimpse(snapshot, interest) != before
 
-    async def _enter(self, relay: OutboxRelay) -> str | Finding:
-        """Find out how its broker and database are entered; its listeners hear of the former."""
+    async def _enter(self, relay: OutboxRelay) -> None:
+        """Find out how its broker is entered; its listeners hear of that."""
         world, metadata, spec = self._world, relay.metadata, relay.spec
-        read = world.secrets.read
-        namespace = metadata.namespace
+        read, namespace = world.secrets.read, metadata.namespace
         broker_secret = await read(namespace, spec.broker.secret_ref.name)
         ca = await read(namespace, spec.broker.ca_secret_ref.name) if spec.broker.ca_secret_ref else None
         access = broker_access(spec.broker, broker_secret, ca, namespace=namespace)
+        if isinstance(access, BrokerAccess):
+            access = await self._refused("broker", access, namespace) or access
         if isinstance(access, Finding):
             await world.vhosts.release(metadata.path)
             entry = Entry(access, None)
@@ -109,18 +114,40 @@ class Relays:
             world.entries[metadata.path] = entry
             world.call_listeners(relay.metadata.namespace, relay.metadata.name)
             world.call_rivals(relay.metadata.namespace, relay.metadata.name)
-        return database_url(
-            spec.database, await read(namespace, spec.database.secret_ref.name), namespace=namespace
-        )
 
-    async def _settle(self, key: Key, relay: OutboxRelay, entry: Entry, url: str | Finding) -> bool:
+    async def _enter_database(self, relay: OutboxRelay) -> DatabaseAccess | Finding:
+        """Find out how its database is entered."""
+        database, namespace, read = relay.spec.database, relay.metadata.namespace, self._world.secrets.read
+        secret = await read(namespace, database.secret_ref.name)
+        ca = await read(namespace, database.ca_secret_ref.name) if database.ca_secret_ref else None
+        access = database_access(database, secret, ca, namespace=namespace)
+        if isinstance(access, DatabaseAccess):
+            return await self._refused("database", access, namespace) or access
+        return access
+
+    async def _refused(
+        self, part: Literal["broker", "database"], access: BrokerAccess | DatabaseAccess, namespace: str
+    ) -> Finding | None:
+        """What keeps the operator from entering, by the settings of whoever installed it."""
+        if self._world.settings.require_tls and not access.has_tls:
+            return tls_required(part)
+        # By its name as the operator sees it.
+        seen = [host_seen_from_elsewhere(host, namespace) for host in access.hosts]
+        host = await self._allowed.refused(seen)
+        return host_not_allowed(host) if host else None
+
+    async def _settle(
+        self, key: Key, relay: OutboxRelay, entry: Entry, entered: DatabaseAccess | Finding
+    ) -> bool:
         world = self._world
-        database = await self._databases.look(relay, url) if isinstance(url, str) else None
+        database = None
+        if isinstance(entered, DatabaseAccess):
+            database = await self._databases.look(relay, entered)
         tiers = await self._tiers(relay, entry)
         view = RelayView(
             relay=relay,
             access=entry.access,
-            database_url=url,
+            entered=entered,
             broker=entry.broker,
             database=database,
             idle_tiers=tiers,
@@ -156,24 +183,21 @@ class Relays:
         if vhost is None or snapshot is None or world.store.invalid:
             # A resource that cannot be read may need any of them.
             return ()
-        if any(listener.spec.paused for listener in self._listeners(vhost, exchange)):
+        listeners = world.listeners_perhaps_at(vhost, exchange, relay.metadata.namespace)
+        if any(listener.spec.paused for listener in listeners):
             # Consumers of a paused listener may still use the delays that it had before an edit.
             return ()
-        needed = self._needed_tiers(vhost, exchange)
+        needed = self._needed_tiers(vhost, relay)
         unused = unused_tiers(exchange, needed, snapshot, world.domain.installation)
         return self._idle_tiers.due(vhost.address, exchange, unused)
 
-    def _needed_tiers(self, vhost: VhostIdentity, exchange: str) -> frozenset[str]:
+    def _needed_tiers(self, vhost: VhostIdentity, relay: OutboxRelay) -> frozenset[str]:
+        world, exchange = self._world, relay.spec.exchange
         return frozenset(
             tier
-            for listener in self._listeners(vhost, exchange)
-            for tier in tiers_of(listener, exchange, self._world.live_delays(listener))
+            for listener in world.listeners_perhaps_at(vhost, exchange, relay.metadata.namespace)
+            for tier in tiers_of(listener, exchange, world.live_delays(listener))
         )
-
-    def _listeners(self, vhost: VhostIdentity, exchange: str) -> Iterator[OutboxListener]:
-        """The listeners of an exchange, with those of which nobody knows now on which broker."""
-        for relay in self._world.relays_perhaps_at(vhost, exchange):
-            yield from self._world.store.listeners_of(relay.metadata.namespace, relay.metadata.name)
 
     def _remember(self, relay: OutboxRelay, entry: Entry, done: Plan) -> None:
         snapshot = entry.snapshot
@@ -214,11 +238,20 @@ class Relays:
             # Nobody has looked at them yet since the start, and one may have this exchange too.
             world.queue.add_after(key, _SOON_SECONDS)
             return
-        same = [other for other in others if vhost and world.is_at(other.metadata.path, vhost)]
+
+        def is_at(path: str) -> bool | None:
+            return world.is_at(path, vhost, key.namespace) if vhost else None
+
+        def is_unclear(path: str) -> bool:
+            where = world.vhost_of(path)
+            is_perhaps_here = vhost is not None and (where is None or where.address == vhost.address)
+            return is_perhaps_here and is_at(path) is None
+
+        same = [other for other in others if is_at(other.metadata.path)]
         invalid = self._invalid_relays(exchange)
         staying = [*_paths(other for other in same if not _is_leaving(other))]
-        staying += [path for path in invalid if vhost and world.is_at(path, vhost)]
-        unclear = [path for path in (*_paths(others), *invalid) if world.vhost_of(path) is None]
+        staying += [path for path in invalid if is_at(path)]
+        unclear = [path for path in (*_paths(others), *invalid) if is_unclear(path)]
         mine = world.store.listeners_of(key.namespace, key.name)
         if entry.vhost is not None:
             await self._removing.look(entry.vhost)
@@ -229,7 +262,7 @@ class Relays:
             heirs=_paths(other for other in same if _is_leaving(other) and other.metadata.path > key.path),
             perhaps=tuple(unclear),
             leaving=_paths(each for each in mine if _is_leaving(each)),
-            needed_tiers=self._needed_tiers(vhost, exchange) if vhost else frozenset(),
+            needed_tiers=self._needed_tiers(vhost, relay) if vhost else frozenset(),
             shared_with=self._bindings_of_others(relay, entry),
             installation=world.domain.installation,
             elsewhere=entry.elsewhere(relay),

@@ -1,12 +1,16 @@
-"""Which resources want to be looked at: each once, never by two at a time, and again where it failed."""
+"""Which resources want to be looked at: each once, never by two at a time, and again where it failed.
+
+Those of one group, a namespace, take turns with those of others, and hold a part of the workers at most.
+"""
 
 import asyncio
+import sys
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Generic
 
 from outbox_core.backoff import Backoff
-
-Key = TypeVar("Key")
+from outbox_operator.reconciling.turns import Key, Turns
 
 RETRY = Backoff(0.5, 240.0)
 """Between two tries of a resource that fails: five minutes at most, as a delay may be off by a quarter."""
@@ -15,9 +19,16 @@ RETRY = Backoff(0.5, 240.0)
 class WorkQueue(Generic[Key]):
     """Keys that wait. One that is added while it is worked on is worked on once more."""
 
-    def __init__(self, retry: Backoff = RETRY) -> None:
+    def __init__(
+        self,
+        retry: Backoff = RETRY,
+        *,
+        group_of: Callable[[Key], str] = lambda key: "",  # noqa: ARG005 - all are of one group
+        most_of_a_group: int = sys.maxsize,
+    ) -> None:
         self._retry = retry
-        self._offered: asyncio.Queue[Key] = asyncio.Queue()
+        self._turns = Turns(group_of, most_of_a_group)
+        self._idle: deque[asyncio.Future[None]] = deque()
         self._wanted: set[Key] = set()
         self._active: set[Key] = set()
         self._failures: dict[Key, int] = {}
@@ -40,7 +51,7 @@ class WorkQueue(Generic[Key]):
             return
         self._wanted.add(key)
         if key not in self._active:
-            self._offered.put_nowait(key)
+            self._offer(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Look at it that much later, or sooner where that was asked for already."""
@@ -55,16 +66,33 @@ class WorkQueue(Generic[Key]):
     async def work(self, do: Callable[[Key], Awaitable[bool]]) -> None:
         """Be one of the hands, until cancelled. `do` says whether it succeeded."""
         while True:
-            key = await self._offered.get()
+            key = await self._next()
             self._wanted.discard(key)
             self._active.add(key)
             try:
                 succeeded = await do(key)
             finally:
                 self._active.discard(key)
+                self._turns.done(key)
                 if key in self._wanted:
-                    self._offered.put_nowait(key)
+                    self._offer(key)
             self._note(key, succeeded)
+
+    def _offer(self, key: Key) -> None:
+        self._turns.add(key)
+        while self._idle:
+            hand = self._idle.popleft()
+            if not hand.done():
+                hand.set_result(None)
+                break
+
+    async def _next(self) -> Key:
+        while (key := self._turns.take()) is None:
+            # Nobody waits for a key that may be taken: whoever is done with one asks for the next.
+            hand = asyncio.get_running_loop().create_future()
+            self._idle.append(hand)
+            await hand
+        return key
 
     def close(self) -> None:
         """Let go of the timers."""

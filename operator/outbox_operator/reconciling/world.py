@@ -1,5 +1,6 @@
 """All that a reconcile looks at and acts on, in one place."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -17,10 +18,13 @@ from outbox_operator.cluster.kinds import LISTENER, RELAY
 from outbox_operator.cluster.secret_watch import SecretWatch
 from outbox_operator.cluster.store import Store
 from outbox_operator.conditions import Finding
+from outbox_operator.database_process import DatabaseProcess
+from outbox_operator.faults import Faults
 from outbox_operator.metrics import Metrics
+from outbox_operator.neighbours import is_neighbour
 from outbox_operator.planning.claims import Claim, Ownership, ownership
 from outbox_operator.planning.marks import Domain, Marks
-from outbox_operator.planning.moves import elsewhere, place_of
+from outbox_operator.planning.moves import elsewhere, has_left, place_of
 from outbox_operator.reconciling.key import Key
 from outbox_operator.reconciling.work_queue import WorkQueue
 from outbox_operator.resources import OutboxListener, OutboxRelay
@@ -76,6 +80,8 @@ class World:
     queue: WorkQueue[Key]
     metrics: Metrics
     fence: Fence
+    faults: Faults
+    database_process: DatabaseProcess
     facilities: Facilities = field(default_factory=Facilities)
     """What the cluster has beside Kubernetes itself."""
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -123,7 +129,12 @@ class World:
         is_marked = seen is not None and Marks.on(queues_of(listener), seen, self.domain).has(
             listener.metadata.path
         )
-        return Claim.of(listener, self.vhost_of(relay.metadata.path), is_marked=is_marked)
+        return Claim.of(
+            listener,
+            self.vhost_of(relay.metadata.path),
+            is_marked=is_marked,
+            is_entered=self.is_entered(relay.metadata.path),
+        )
 
     def ownership_of(self, listener: OutboxListener, snapshot: Snapshot) -> Ownership:
         """Who has its queues."""
@@ -136,18 +147,62 @@ class World:
         )
         return ownership(claim, [*map(self.claim_of, asking.values()), *invalid], snapshot, self.domain)
 
-    def relays_perhaps_at(self, vhost: VhostIdentity, exchange: str) -> list[OutboxRelay]:
-        """The relays that publish to an exchange, with those of which nobody knows now on which broker."""
-        return [
-            relay
-            for relay in self.store.relays.values()
-            if relay.spec.exchange == exchange and self.is_at(relay.metadata.path, vhost) is not False
-        ]
+    def is_entered(self, relay: str) -> bool:
+        """Whether the virtual host of a relay, given by its path, has ever let it in."""
+        entry = self.entries.get(relay)
+        return entry is not None and entry.vhost is not None and entry.vhost.was_entered
 
-    def is_at(self, relay: str, vhost: VhostIdentity) -> bool | None:
-        """Whether a relay, given by its path, uses this virtual host; None if that is not known."""
+    def listeners_perhaps_at(
+        self, vhost: VhostIdentity, exchange: str, asker: str
+    ) -> Iterator[OutboxListener]:
+        """The listeners of an exchange, with those of which nobody knows now on which broker.
+
+        Pods of a listener work on when its relay is deleted, and until they have followed it elsewhere.
+        `asker` is the namespace of the relay that wants to know.
+        """
+        for listener in self.store.listeners.values():
+            if self._may_retry_at(listener, vhost, exchange, asker):
+                yield listener
+
+    def _may_retry_at(
+        self, listener: OutboxListener, vhost: VhostIdentity, exchange: str, asker: str
+    ) -> bool:
+        """Whether pods of a listener may have retries on their way through the tiers of this exchange."""
+        name, relay = vhost.address.vhost, self.relay_of(listener)
+        if relay is None:
+            return not is_neighbour(listener.metadata.path, asker) or has_left(listener, None, name)
+        if relay.spec.exchange != exchange:
+            return False
+        if self.is_at(relay.metadata.path, vhost, asker) is not False:
+            return True
+        entry = self.entries.get(relay.metadata.path)
+        access = entry.access if entry else None
+        here = place_of(access) if isinstance(access, BrokerAccess) else None
+        return has_left(listener, here, name)
+
+    def is_at(self, relay: str, vhost: VhostIdentity, asker: str) -> bool | None:
+        """Whether a relay, given by its path, uses this virtual host; None if that is not known.
+
+        Of another namespace than `asker`, only what a broker has confirmed counts: anybody can name its
+        address.
+        """
         where = self.vhost_of(relay)
+        if is_neighbour(relay, asker) and not self.is_entered(relay):
+            return None if self._recorded_place(relay) == vhost.address else False
         return vhost.is_same(where) if where else None
+
+    def _recorded_place(self, relay: str) -> VhostId | None:
+        """Where the exchange of a relay was last made, by its status."""
+        namespace, _, name = relay.partition("/")
+        if known := self.store.relays.get((namespace, name)):
+            last = known.status.virtual_host
+            return VhostId(last.management_url, last.name) if last else None
+        invalid = self.store.invalid.get((RELAY, namespace, name))
+        match invalid.manifest if invalid else None:
+            case {"status": {"virtualHost": {"managementUrl": str() as url, "name": str() as vhost}}}:
+                return VhostId(url, vhost)
+            case _:
+                return None
 
     def call_listeners(self, namespace: str, relay: str) -> None:
         """Have the listeners of a relay looked at."""

@@ -20,6 +20,7 @@ class ConditionType(StrEnum):
     TOPOLOGY_READY = "TopologyReady"
     WORKLOAD_AVAILABLE = "WorkloadAvailable"
     PREVIOUS_VHOST_DRAINED = "PreviousVhostDrained"
+    VACUUM_EFFECTIVE = "VacuumEffective"
     READY = "Ready"
 
 

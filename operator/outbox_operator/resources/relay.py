@@ -32,11 +32,14 @@ _A_TABLE = Rule(
     "put a part with a dot in it into double quotes",
     lambda name: re.fullmatch(_TABLE, name) is not None,
 )
-_MANAGEMENT_HOST = r"([^\[\]@/?#:, ]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
-_MANAGEMENT_URL = rf"^https?://{_MANAGEMENT_HOST}(,{_MANAGEMENT_HOST})*(/[^@ ]*)?$"
+_LABEL = r"[^\x00-\x20\x7f\[\]@/?#:,%.\\]{1,63}"
+_PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_MANAGEMENT_HOST = rf"({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\])(:{_PORT})?"
+_MANAGEMENT_URL = rf"^https?://{_MANAGEMENT_HOST}(,{_MANAGEMENT_HOST})*(/[A-Za-z0-9._~/-]*)?$"
 _A_MANAGEMENT_URL = Rule(
     f"self.matches(r'{_MANAGEMENT_URL}')",
-    "must be http://host:port or https://host:port, without user and password: those are in the Secret",
+    "must be http://host:port or https://host:port, without user and password: those are in the Secret. "
+    "There is no query either",
     lambda url: re.fullmatch(_MANAGEMENT_URL, url) is not None,
 )
 
@@ -52,6 +55,13 @@ class Database(Part):
     """The outbox table, with its schema where that is not on the search path: shop.outbox_table."""
     channel: Annotated[str, Field(min_length=1, max_length=63), bytes_at_most(63)] = DEFAULT_CHANNEL
     """The channel on which the table's triggers notify."""
+    ca_secret_ref: SecretKeyRef | None = None
+    """The Secret with the certificates by which the server's own is checked, for TLS with a private CA. The
+    host's name is checked too, unless the URL has sslmode=verify-ca."""
+    notify: Literal["IfAsleep", "Never"] = "IfAsleep"
+    """IfAsleep has the table's triggers notify while no relay is looking at the table anyway. Never is for a
+    database where NOTIFY is not wanted: the table has no triggers, and the relay looks at it at growing
+    intervals, up to pollInterval."""
     manage_schema: Literal["Create", "Check"] = "Create"
     """Create makes the table where it is missing. Check only looks, for a schema that migrations keep."""
 
