@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from outbox import Emitter, Listener, listen, schema
 from outbox_core.database import AuthenticationError, Database, UnreachableError
-from outbox_worker import asyncpg_transactions, inbox
+from outbox_worker import asyncpg_transactions, inbox, sqlalchemy_transactions
 from outbox_worker.connections import Connections
 from outbox_worker.errors import TransactionAbortedError, TransactionEndedError
 from outbox_worker.inbox import Inbox
@@ -113,6 +113,78 @@ async def test_a_frozen_server_does_not_keep_a_failed_attempt(
     finally:
         os.kill(pid, signal.SIGCONT)
         await transactions.aclose()
+
+
+@contextlib.asynccontextmanager
+async def freezing(database: asyncpg.Connection) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """A function that stops the processes of all other sessions of this database, which go on in the end."""
+    pids: list[int] = []
+
+    async def freeze() -> None:
+        rows = await database.fetch(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        pids.extend(row["pid"] for row in rows)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+
+    try:
+        yield freeze
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("moment", ["idle", "before the commit", "after an error"])
+async def test_a_frozen_session_is_given_up_and_replaced(
+    door: Door, database: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    for module in (asyncpg_transactions, sqlalchemy_transactions):
+        monkeypatch.setattr(module, "END_SECONDS", 1.0)
+
+    async def is_handled() -> bool:
+        with contextlib.suppress(DatabaseAwayError):
+            async with door.begin("b"):
+                return True
+        return False
+
+    async with freezing(database) as freeze:
+        with contextlib.suppress(DatabaseAwayError, ZeroDivisionError):
+            async with door.begin("a") as entry:
+                await execute(entry, "INSERT INTO mail VALUES ('hello')")
+                if moment != "idle":
+                    await freeze()
+                if moment == "after an error":
+                    raise ZeroDivisionError
+        if moment == "idle":
+            await freeze()
+        await until("another session is used", is_handled)
+
+
+@pytest.mark.parametrize("dialect", ["postgresql+asyncpg", "postgresql+psycopg"])
+@pytest.mark.parametrize("what", ["transaction", "look"])
+async def test_an_engine_that_looks_at_a_frozen_session_first_is_given_up(
+    postgres_url: str,
+    database: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    dialect: str,
+    what: str,
+) -> None:
+    monkeypatch.setattr(sqlalchemy_transactions, "OPEN_SECONDS", 1.0)
+    url = postgres_url.replace("postgresql", dialect, 1)
+    engine = create_async_engine(url, pool_size=1, pool_pre_ping=True)
+    transactions = transactions_of(db_engine=engine)
+    async with asyncio.timeout(DEADLINE_SECONDS), freezing(database) as freeze:
+        assert not await transactions.was_handled(QUEUE, "a")
+        await freeze()
+        with pytest.raises(DatabaseAwayError):
+            if what == "look":
+                await transactions.was_handled(QUEUE, "a")
+            else:
+                async with transactions.begin(QUEUE, "a", session=True):
+                    pytest.fail("the listener must not run")
+    await engine.dispose()
 
 
 async def noted(database: asyncpg.Connection) -> list[tuple[str, str]]:
@@ -285,6 +357,27 @@ async def test_the_limit_of_a_transaction_reaches_no_other_client_of_a_pooler(
     # It is the same session, which the pooler gives to whoever comes next.
     assert (ours, theirs) == (f"{ours.split()[0]} 5min", f"{ours.split()[0]} 0")
     await other.close()
+    await transactions.aclose()
+
+
+@pytest.mark.parametrize("session", [False, True])
+async def test_a_frozen_pooler_is_given_up(
+    pooler: PgBouncer, database: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, session: bool
+) -> None:
+    for module in (asyncpg_transactions, sqlalchemy_transactions):
+        monkeypatch.setattr(module, "OPEN_SECONDS", 1.0)
+        monkeypatch.setattr(module, "END_SECONDS", 1.0)
+    transactions = transactions_of(db_engine_url=pooler.url, longest_seconds=300)
+    await transactions.open()
+    async with transactions.begin(QUEUE, "a", session=session):
+        pass
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        with pooler.frozen(), pytest.raises(DatabaseAwayError):
+            async with transactions.begin(QUEUE, "b", session=session):
+                pytest.fail("the listener must not run")
+        async with transactions.begin(QUEUE, "b", session=session):
+            pass
+    assert await noted(database) == [(QUEUE, "a"), (QUEUE, "b")]
     await transactions.aclose()
 
 
@@ -752,6 +845,29 @@ async def test_a_table_that_will_not_do_is_said_with_the_cure(
     await database.execute(ddl)
     (problem,) = await Inbox().check(database)
     assert [part for part in ('table "outbox_inbox": ', *named) if part not in problem] == []
+
+
+async def test_an_inbox_whose_notes_are_hidden_is_said_with_the_cure(database: asyncpg.Connection) -> None:
+    role = f'"{await database.fetchval("SELECT current_database()")}_worker"'
+    await database.execute(
+        f"""
+        CREATE ROLE {role};
+        GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_inbox TO {role};
+        ALTER TABLE outbox_inbox ENABLE ROW LEVEL SECURITY;
+        CREATE POLICY noting ON outbox_inbox FOR INSERT WITH CHECK (true);
+        SET ROLE {role}
+        """
+    )
+    (problem,) = await Inbox().check(database)
+    await database.execute("RESET ROLE")
+    told, _, cure = problem.partition("; run ")
+    assert told == (
+        'table "outbox_inbox": row-level security hides every row from SELECT, UPDATE, DELETE of role '
+        f"{role}, so that what was handled is not recognised"
+    )
+    await database.execute(f"{cure}; SET ROLE {role}")
+    assert await Inbox().check(database) == []
+    await database.execute(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 async def test_creating_the_inbox_again_waits_for_nobody(

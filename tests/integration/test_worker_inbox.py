@@ -259,9 +259,10 @@ class Door:
     server: asyncio.Server | None = None
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
     own_port: int = 0
+    own_host: str = "127.0.0.1"
 
     async def open(self) -> None:
-        self.server = await asyncio.start_server(self._enter, "127.0.0.1", self.own_port)
+        self.server = await asyncio.start_server(self._enter, self.own_host, self.own_port)
         self.own_port = self.server.sockets[0].getsockname()[1]
 
     async def shut(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -224,6 +225,39 @@ async def test_a_worker_that_loses_its_connection_cancels_the_call_before_it_is_
     await workshop.until(lambda: ("second", 3) in effects, "the other worker to handle all")
     go.set()
     await workshop.until_empty(workshop.queue())
+    assert effects == [("second", 1), ("second", 2), ("second", 3)]
+
+
+async def test_a_worker_that_is_stopping_cancels_the_call_whose_connection_is_lost(
+    workshop: Workshop, broker_door: tuple[Door, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    way, url = broker_door
+    effects: list[tuple[str, int]] = []
+    has_begun, go = asyncio.Event(), asyncio.Event()
+
+    async def first(body: int) -> None:
+        has_begun.set()
+        await go.wait()
+        effects.append(("first", body))
+
+    async def second(body: int) -> None:
+        effects.append(("second", body))
+
+    stopped = await workshop.working(
+        Listener("a", first, workshop.queue(), ordered=True), rmq_connection_url=url
+    )
+    await workshop.working(Listener("a", second, workshop.queue(), ordered=True))
+    for number in (1, 2, 3):
+        await workshop.publish("a", number)
+    await has_begun.wait()
+    with caplog.at_level(logging.INFO, "outbox.worker"):
+        stopped.stopping.set()
+        await workshop.until(lambda: "finishing the messages" in caplog.text, "the worker to stop")
+    await way.shut()
+    await workshop.until(lambda: ("second", 3) in effects, "the other worker to handle all")
+    await workshop.until(lambda: "is not consumed for now" in caplog.text, "the loss to be noticed")
+    go.set()
+    await stopped.stop()
     assert effects == [("second", 1), ("second", 2), ("second", 3)]
 
 

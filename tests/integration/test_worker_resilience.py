@@ -11,9 +11,12 @@ import pytest
 
 from outbox import Listener, listen, wire
 from outbox_cli.local import Services, start
+from outbox_core.backoff import Backoff
 from outbox_core.batch_consumer import BatchConsumer
 from tests.integration.administrator import management, suspended_queue
 from tests.integration.working import Calls, Workshop, workshop_at
+
+RECEIVED = "outbox_messages_received_total"
 
 
 @pytest.fixture
@@ -260,6 +263,48 @@ async def test_an_unconfirmed_retry_or_dead_letter_is_awaited_and_not_sent_again
     await workshop.until_called(others, 58)
     assert sorted(calls.bodies) == [*([1] if is_retry else []), *range(1, 30)]
     assert await workshop.depth(f"{fails_once.queue}.dlq") == (0 if is_retry else 1)
+
+
+@pytest.mark.parametrize("provisioned", [False, True], ids=["declaring", "provisioned"])
+async def test_a_message_that_cannot_be_settled_backs_off_and_is_dead_lettered_with_the_reason(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, provisioned: bool
+) -> None:
+    calls = Calls()
+
+    @listen("a", queue=workshop.queue(), retry_delays=(0.05,))
+    async def fails(body: int, attempt_count: int) -> None:
+        calls.note(body, attempt_count)
+        if body == 1:
+            raise ValueError("the listener's")
+
+    def broken(*_: object) -> None:
+        raise LookupError("cannot be settled")
+
+    if provisioned:
+        await (await workshop.working(fails)).stop()
+    # A fault of the worker's own.
+    monkeypatch.setattr("outbox_worker.settling.retry_message", broken)
+    monkeypatch.setattr("outbox_worker.handling._AGAIN", Backoff(0.2, 1, jitter=0))
+    running = await workshop.working(fails, provisioned=provisioned)
+    await workshop.publish("a", 1)
+    await workshop.until(
+        lambda: "cannot be handled: LookupError" in (running.worker.unready_reason() or ""),
+        lambda: f"the worker to say so: {running.worker.unready_reason()}",
+    )
+    # Others are handled meanwhile.
+    await workshop.publish("a", 2)
+    letter = await workshop.dead_letter(fails.queue)
+    assert letter.headers[wire.ERROR] == "cannot be settled"
+    assert letter.headers[wire.ERROR_TYPE] == "builtins.LookupError"
+    assert "x-death" not in letter.headers
+    await workshop.until_ready(running)
+    await workshop.until_empty(fails.queue)
+    times = [when for when, body in zip(calls.times, calls.bodies, strict=True) if body == 1]
+    assert len(times) == 5
+    assert times[-1] - times[0] >= 0.2 + 0.4 + 0.8 + 1
+    # It was held, and not returned: the broker delivered it once.
+    assert workshop.metric(RECEIVED, fails.queue) == 2
+    assert calls.bodies.count(2) == 1
 
 
 async def test_a_message_that_kills_its_consumers_ends_in_the_dead_letter_queue(

@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 
 from outbox import wire
+from outbox_core.error_text import text_of
 from outbox_core.publisher import Message, RareProperties
-from outbox_worker.redelivery import Failure, dead_letter, retry_message, text_of
+from outbox_worker.redelivery import Failure, dead_letter, retry_message
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=UTC)
 TIME = "2026-01-02T03:04:05.678Z"
@@ -150,3 +151,19 @@ def test_passwords_are_masked() -> None:
     headers = dead_letter(sent(), "q", failed(1, error)).headers
     assert "s3cret" not in str(headers)
     assert text_of(error) == "cannot reach amqp://shop:***@broker"
+
+
+class WithHugeText(Exception):
+    def __str__(self) -> str:
+        return "x" * 20_000_000
+
+
+class WithoutText(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+@pytest.mark.parametrize("error", [WithHugeText(), WithoutText(), ValueError("é" * 10_000_000)])
+def test_any_error_fits_into_a_dead_letter(error: Exception) -> None:
+    headers = dead_letter(sent(), "q", failed(1, raised(error))).headers
+    assert sum(len(str(value).encode()) for value in headers.values()) < 8_000

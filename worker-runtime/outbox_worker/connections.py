@@ -90,6 +90,6 @@ def idle_limit(seconds: float, *, is_local: bool) -> str:
     """
     setting = "'idle_in_transaction_session_timeout'"
     return (
-        f"SELECT set_config({setting}, '{round(seconds * 1000)}', {is_local}) "
-        f"WHERE current_setting({setting}) = '0'"
+        f"SELECT pg_catalog.set_config({setting}, '{round(seconds * 1000)}', {is_local}) "
+        f"WHERE pg_catalog.current_setting({setting}) = '0'"
     )

@@ -15,6 +15,7 @@ from outbox.retry import Retry, RetryPolicy
 from outbox.wire import DEADLINE
 from outbox_core.backoff import Backoff
 from outbox_core.consumer import Received
+from outbox_core.error_text import text_of
 from outbox_core.hooks import tell
 from outbox_core.publisher import Message
 from outbox_worker.attempt import Attempts
@@ -25,7 +26,7 @@ from outbox_worker.hooks import Handled, Hook, Hooks
 from outbox_worker.link import Held, Link, LinkLostError, Pause
 from outbox_worker.metrics import Metrics
 from outbox_worker.problems import Problems
-from outbox_worker.redelivery import Failure, text_of
+from outbox_worker.redelivery import Failure
 from outbox_worker.settling import Settled, Settling
 from outbox_worker.threads import Threads
 from outbox_worker.transactions import DatabaseAwayError, MessageBusyError, Transactions

@@ -13,6 +13,7 @@ from outbox.drivers.driver import Row
 from outbox.schema.locking import lock_sql
 from outbox.schema.observation import OBSERVE, ObservedTable
 from outbox.schema.quoting import dollar_quoted
+from outbox.schema.row_security import rows_hidden, showing_cure
 from outbox.table import TableName, quote_identifier, quote_literal
 
 DEFAULT_TABLE = "outbox_inbox"
@@ -133,6 +134,10 @@ def problems(observed: ObservedTable | None, table: TableName) -> list[str]:
             "nothing keeps a message from being noted twice; "
             f"run ALTER TABLE {table.sql} ADD PRIMARY KEY (queue, message_id)"
         )
+    security = observed.row_security
+    if security is not None and (hidden := rows_hidden(security)):
+        cure = showing_cure(table, security, "worker")
+        found.append(f"{hidden}, so that what was handled is not recognised; {cure}")
     return [f"table {table.sql}: {problem}" for problem in found]
 
 

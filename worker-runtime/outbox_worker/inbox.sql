@@ -17,7 +17,7 @@ RETURNING 1
 
 -- name: committed
 -- A row if the transaction of this number is committed. $1: the number.
-SELECT 1 WHERE txid_status($1::bigint) = 'committed'
+SELECT 1 WHERE pg_catalog.txid_status($1::bigint) = 'committed'
 
 -- name: transaction
 -- The number of the transaction this runs in; NULL where nothing was written in it. An error where a statement

@@ -1,11 +1,10 @@
 """What a failed message becomes: the copy that waits in a delay tier, and the dead letter. Pure."""
 
-import traceback
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from outbox import wire
-from outbox_core.logs import mask
+from outbox_core.error_text import text_of, traceback_of, type_of
 from outbox_core.publisher import Message
 from outbox_worker.delivery import attempt_of, routing_key_of
 
@@ -83,21 +82,9 @@ def dead_letter(message: Message, queue: str, failure: Failure, *, short: bool =
     }
     headers.pop(wire.DEADLINE, None)
     if not short:
-        headers[wire.TRACEBACK] = _traceback(failure.error)
+        # The end of it is where the listener is.
+        headers[wire.TRACEBACK] = _last_bytes(traceback_of(failure.error, _FRAMES), _TRACEBACK_BYTES)
     return replace(message, routing_key=queue, headers=headers, expiration_ms=None)
-
-
-def text_of(error: BaseException) -> str:
-    """What the error says, without passwords; never fails, as an application's `__str__` may."""
-    try:
-        return mask(str(error))
-    except Exception as failure:
-        return f"(its text cannot be read: {type(failure).__name__})"
-
-
-def type_of(error: BaseException) -> str:
-    """The class of the error with its module, as `builtins.ValueError`."""
-    return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
 def _own(message: Message) -> dict[str, object]:
@@ -117,15 +104,6 @@ def _first_failed_at(message: Message, failure: Failure) -> object:
 
 def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _traceback(error: BaseException) -> str:
-    """The end of it, which is where the listener is."""
-    try:
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-_FRAMES))
-    except Exception as failure:
-        return f"(the traceback cannot be written: {type(failure).__name__})"
-    return _last_bytes(mask(text), _TRACEBACK_BYTES)
 
 
 def _first_bytes(text: str, limit: int) -> str:

@@ -69,13 +69,15 @@ class SqlAlchemyTransactions:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 door: _Door
-                if session:
-                    door = await stack.enter_async_context(AsyncSession(self._engine))
-                    connection = await door.connection()
-                else:
-                    door = connection = await stack.enter_async_context(self._engine.connect())
-                for limit in self._limits:
-                    await connection.exec_driver_sql(limit)
+                # Also where the engine looks at a connection first (pool_pre_ping).
+                async with asyncio.timeout(OPEN_SECONDS):
+                    if session:
+                        door = await stack.enter_async_context(AsyncSession(self._engine))
+                        connection = await door.connection()
+                    else:
+                        door = connection = await stack.enter_async_context(self._engine.connect())
+                    for limit in self._limits:
+                        await connection.exec_driver_sql(limit)
                 async with _discarded_if_read_only(connection):
                     noted = await self._noted(door, queue, message_id)
                 entry = await _entry(door, is_duplicate=not noted)
@@ -151,9 +153,9 @@ class SqlAlchemyTransactions:
         """Send a statement of a message's, which is not to blame for whatever happens."""
         try:
             async with (
+                asyncio.timeout(OPEN_SECONDS),
                 self._read_committed.begin() as connection,
                 _discarded_if_read_only(connection),
-                asyncio.timeout(OPEN_SECONDS),
             ):
                 return await fetch(connection, statement, *args)
         except _ERRORS as error:
@@ -164,9 +166,9 @@ class SqlAlchemyTransactions:
         """A connection in a transaction, for work that a person may have to help with."""
         try:
             async with (
+                asyncio.timeout(OPEN_SECONDS),
                 (engine or self._read_committed).begin() as connection,
                 _discarded_if_read_only(connection),
-                asyncio.timeout(OPEN_SECONDS),
             ):
                 yield connection
         except _ERRORS as error:

@@ -102,7 +102,11 @@ class Subscriber:
         """Wait for the listeners that run, and cancel those that take longer than this."""
         if not self._tasks:
             return
-        _, late = await asyncio.wait(self._tasks, timeout=timeout_seconds)
+        losing = asyncio.create_task(self._cancel_when_lost())
+        try:
+            _, late = await asyncio.wait(self._tasks, timeout=timeout_seconds)
+        finally:
+            losing.cancel()
         if late:
             _log.warning(
                 "%d listeners of queue %s did not finish in time; their messages are given back",
@@ -180,6 +184,14 @@ class Subscriber:
         if self._tasks:
             self.problem = f"{self.problem}; waiting for a call of before to end"
             await asyncio.wait(self._tasks)
+
+    async def _cancel_when_lost(self) -> None:
+        """As while consuming: what is not settled is another worker's once the consumer is lost."""
+        if self._link.consumer is None or self._link.is_lost:
+            return
+        self._lost(await self._link.consumer.wait_lost(), 0)
+        if self._keeps_order:
+            self._cancel_lost()
 
     def _lost(self, error: BrokerLostError, failures: int) -> None:
         self._link.is_lost = True
