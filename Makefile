@@ -12,8 +12,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Passed on to the target's command: make test ARGS="tests/unit -x"
 ARGS ?=
-# The RabbitMQ and Postgres of the tests, such as 4.3,18; without it those of the machine.
+# The RabbitMQ and Postgres of tests and measurements, such as 4.3,18; without it those of the machine.
 ENGINES ?=
+ON_ENGINES = path="$(if $(ENGINES),$$($(BIN)/python -m tests.engines $(ENGINES)):,)$$PATH" && PATH="$$path"
 # The Kubernetes of the end-to-end tests: one that is there, or one of our own.
 CLUSTER ?= auto
 
@@ -23,10 +24,9 @@ help:  ## List the targets
 # A file stays with one worker, so that what its tests share is started once; in the order of
 # pyproject.toml, where what takes longest comes first, so that both have work until the end.
 test: $(STAMP)  ## Run the tests on a private Postgres and RabbitMQ (ARGS="tests/unit -k name" ENGINES=4.3,18 PYTHON=3.14)
-	@path="$(if $(ENGINES),$$($(BIN)/python -m tests.engines $(ENGINES)):,)$$PATH" && \
-		PATH="$$path" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(ON_ENGINES) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-matrix: $(STAMP)  ## Run the tests on every supported RabbitMQ and Postgres (some hours)
+matrix: $(STAMP)  ## Run the tests on every supported RabbitMQ and Postgres (over an hour)
 	$(BIN)/python -m tests.engines.matrix $(ARGS)
 
 e2e: $(STAMP)  ## Run the tests that need images and a cluster (CLUSTER=auto|local|kind|KUBECONFIG)
@@ -63,8 +63,8 @@ images: $(STAMP)  ## Build the images and print their sizes
 demo: $(STAMP)  ## See half a minute of a small shop, and an account of its messages that adds up
 	$(BIN)/outbox demo $(ARGS)
 
-bench: $(STAMP)  ## Measure throughput and latency
-	$(BIN)/python -m bench $(ARGS)
+bench: $(STAMP)  ## Measure throughput and latency (ARGS=relay ENGINES=4.3,18)
+	@$(ON_ENGINES) $(BIN)/python -m bench $(ARGS)
 
 venv: $(STAMP)  ## Make the virtual environment
 

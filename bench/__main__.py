@@ -8,13 +8,29 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from bench import backlog, consuming, draining, emitting, importing, latency, pipeline, processes, redriving
+import psycopg
+
+from bench import (
+    backlog,
+    consuming,
+    draining,
+    emitting,
+    guest_notify,
+    hostile,
+    importing,
+    latency,
+    pipeline,
+    processes,
+    redriving,
+)
 from bench.operator import figures as operator_figures
 from bench.plot import svg
-from bench.report import Report, print_table, write_json
+from bench.report import Figure, Report, print_table, write_json
 from bench.sizes import QUICK, Sizes
 from bench.stage import Stage
 from outbox_cli.local import Services, start
+from tests.engines.catalogue import Engines
+from tests.integration.administrator import broker_version
 
 RESULTS = Path(__file__).parent / "results"
 _LOOK_SECONDS = 2.0
@@ -26,6 +42,7 @@ _PARTS: dict[str, tuple[Measurement, ...]] = {
     "relay": (draining.measure, latency.to_queue, backlog.measure),
     "worker": (consuming.measure, latency.to_handler, pipeline.measure),
     "redrive": (redriving.measure,),
+    "guest": (guest_notify.commits, guest_notify.idling, guest_notify.steady),
     "operator": (),
 }
 """What is measured on a table and a queue; emit needs neither, and the operator more than these."""
@@ -37,40 +54,60 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else Sizes()
-    report = Report(others=processes.busy_part(_LOOK_SECONDS))
+    others = processes.busy_part(_LOOK_SECONDS)
+    engines = _engines()
     parts = [arguments.part] if arguments.part else list(_PARTS)
-    if "emit" in parts:
-        _emit(report)
-    for measurements in filter(None, (_PARTS[part] for part in parts)):
-        # On services of its own: a broker that has just had millions of messages is busy tidying up.
-        with start() as services:
-            asyncio.run(_measure(report, measurements, services, sizes))
-    if "operator" in parts:
-        report.add(operator_figures.measure(sizes))
+    reports = {part: _measured(part, sizes) for part in parts}
     print()
-    print_table(report.figures)
-    print(f"\n{os.cpu_count()} cores, {report.others:.0%} of them busy with other things before the run")
+    print_table([figure for report in reports.values() for figure in report.figures])
+    print(f"\nengines {engines}, {os.cpu_count()} cores, {others:.0%} of them busy before the run")
     # Figures of small sizes must not be taken for the real ones.
     if not arguments.quick:
-        write_json(report, RESULTS / "latest.json")
-        (RESULTS / "latest.svg").write_text(svg(report.charts))
+        folder = RESULTS / str(engines)
+        for part, report in reports.items():
+            report.others = others
+            write_json(report, folder / f"{part}.json")
+            (folder / f"{part}.svg").write_text(svg(report.charts))
     return 0
 
 
-def _emit(report: Report) -> None:
+def _engines() -> Engines:
+    """The versions of the services, by their own word."""
+    with start() as services:
+        with psycopg.connect(services.postgres.url) as connection:
+            postgres = connection.info.server_version // 10_000
+        major, minor = broker_version(services)
+    return Engines(f"{major}.{minor}", str(postgres))
+
+
+def _measured(part: str, sizes: Sizes) -> Report:
+    match part:
+        case "emit":
+            return Report(_emit())
+        case "operator":
+            return operator_figures.measure(sizes)
+        case _:
+            # On services of its own: a broker that has just had millions of messages is busy tidying up.
+            with start() as services:
+                return asyncio.run(_measure(_PARTS[part], services, sizes))
+
+
+def _emit() -> list[Figure]:
     print("measuring import …", flush=True)
-    report.figures += importing.measure()
+    figures = importing.measure()
+    print("measuring hostile texts …", flush=True)
+    figures += hostile.measure()
     with start(rabbitmq=False) as services:
         print("measuring emit …", flush=True)
-        report.figures += asyncio.run(emitting.measure(services.postgres.url))
+        return [*figures, *asyncio.run(emitting.measure(services.postgres.url))]
 
 
-async def _measure(
-    report: Report, measurements: Sequence[Measurement], services: Services, sizes: Sizes
-) -> None:
+async def _measure(measurements: Sequence[Measurement], services: Services, sizes: Sizes) -> Report:
+    report = Report()
     async with Stage.opened(services) as stage:
         for measure in measurements:
             report.add(await measure(stage, sizes))
+    return report
 
 
 if __name__ == "__main__":

@@ -48,6 +48,12 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return ticks / _TICKS_PER_SECOND
 
 
+def reaped_seconds(pid: int) -> float:
+    """User and system time of the process's children that have ended."""
+    fields = _stat(pid)
+    return (int(fields[13]) + int(fields[14])) / _TICKS_PER_SECOND if fields else 0.0
+
+
 def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
 

@@ -27,6 +27,10 @@ class Sizes:
     """Those that are moved one by one."""
     paced: int = 6_000
     """Messages of one measurement of latency, at 1,000 a second."""
+    commit_seconds: float = 10
+    """How long connections commit, in one round."""
+    idle_relays_seconds: float = 180
+    """How long relays are watched while nothing happens."""
     applied: int = 300
     """Listeners that are applied at once."""
     resources: int = 500
@@ -37,6 +41,8 @@ class Sizes:
     """How long the operator is watched while nothing happens."""
     lives: int = 1_000
     """Listeners that come and go."""
+    broken: int = 1_000
+    """Relays of another namespace whose database never answers."""
     outage_seconds: float = 120
     """How long the operator's broker is away."""
 
@@ -52,10 +58,13 @@ QUICK = Sizes(
     redriven_few=1_000,
     redriven_by_hand=200,
     paced=2_000,
+    commit_seconds=4,
+    idle_relays_seconds=60,
     applied=30,
     resources=50,
     edits=10,
     idle_seconds=60,
     lives=50,
+    broken=50,
     outage_seconds=20,
 )

@@ -161,19 +161,21 @@ class Stage:
     async def watch(self, publishers: list[int], count: int) -> Drain:
         """What the arrival of so many more messages takes, from now on."""
         already = await self.queue.waiting()
-        before = await self._cpu(publishers)
+        before = await self.cpu(publishers)
         began = time.monotonic()
         await self.queue.arrival_of(already + count)
         seconds = time.monotonic() - began
-        after = await self._cpu(publishers)
+        after = await self.cpu(publishers)
         publisher, postgres, broker = (late - early for early, late in zip(before, after, strict=True))
         return Drain(count, seconds, publisher, postgres, broker)
 
-    async def _cpu(self, relays: list[int]) -> tuple[float, float, float]:
+    async def cpu(self, relays: list[int]) -> tuple[float, float, float]:
+        """CPU seconds of the relays, of Postgres and of the broker, so far."""
         backend = await self._connection.fetchval("SELECT pg_backend_pid()")
+        server = processes.family(backend)
         return (
             processes.cpu_seconds(relays),
-            processes.cpu_seconds(processes.family(backend)),
+            processes.cpu_seconds(server) + processes.reaped_seconds(server[0]),
             processes.cpu_seconds([self._broker_pid]),
         )
 

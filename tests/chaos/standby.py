@@ -1,6 +1,8 @@
 """A private Postgres that replicates another one, and can take its place."""
 
 import asyncio
+import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from outbox_cli.local import runfolder, start
+from outbox_cli.local import processes, runfolder, start
 from outbox_cli.local.binaries import observe
 from outbox_cli.local.choice import POSTGRES, Installed, choose
 from outbox_cli.local.postgres import PostgresServer
@@ -74,9 +76,18 @@ class Pair:
         ports = [urlsplit(server.url).port or 0 for server in (self.primary, self.standby)]
         return urlunsplit(urlsplit(with_ports(self.primary.url, *ports))._replace(path=f"/{database}"))
 
+    async def freeze_primary(self) -> None:
+        """SIGSTOP the primary with all its sessions, until it is killed."""
+        async with connected(self.primary.url) as connection:
+            postmaster = await connection.fetchval("SELECT pg_read_file('postmaster.pid')")
+        process = processes.find(int(postmaster.split()[0]))
+        assert process is not None
+        for member in processes.family([process]):
+            os.kill(member.pid, signal.SIGSTOP)
+
     async def promote(self) -> None:
         """Make the standby the primary, and wait until it is."""
-        async with _connected(self.standby.url) as connection:
+        async with connected(self.standby.url) as connection:
             assert await connection.fetchval("SELECT pg_promote()")
 
 
@@ -99,7 +110,7 @@ def replicated() -> Iterator[Pair]:
 
 async def _synchronise(primary: Postgres) -> None:
     """Have each commit wait until the standby has it."""
-    async with _connected(primary.url) as connection:
+    async with connected(primary.url) as connection:
         await connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{_NAME}'")
         await connection.execute("SELECT pg_reload_conf()")
 
@@ -114,7 +125,7 @@ async def _synchronise(primary: Postgres) -> None:
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(url)
     try:
         yield connection

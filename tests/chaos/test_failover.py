@@ -12,7 +12,7 @@ import pytest
 
 from outbox_cli.local import Services
 from tests.chaos.conftest import MakeWorkplace, Measure, workplaces
-from tests.chaos.standby import Pair, replicated, with_ports
+from tests.chaos.standby import Pair, connected, replicated, with_ports
 from tests.chaos.test_relay_connections import sessions
 from tests.chaos.waiting import eventually
 from tests.chaos.workplace import Workplace
@@ -23,6 +23,9 @@ PREFETCH = 5
 RELAY = {"batch_size": 50, "lanes": 2, "publish_timeout": 2, "backoff_initial": 0.1, "backoff_maximum": 0.5}
 RELAYED_TWICE = 2 * 50
 """Both lanes may have published a batch that they could not settle."""
+
+NOTICED_SECONDS = 60
+"""After so long the worker, the slower of the two, leaves a session whose server answers nothing."""
 
 FAILURES = 2 * 7
 """After so many of both lanes together, the pause between two tries does not grow any more."""
@@ -73,6 +76,35 @@ async def test_a_promoted_standby_takes_over_without_a_loss(
     await place.close_the_books()
     measured("messages", len(place.world.ledger.committed))
     # The outage is no attempt of a message.
+    assert {call.attempt for call in place.calls("once")} == {1}
+
+
+async def test_relay_and_worker_leave_a_primary_that_answers_nothing(
+    pair: Pair, replicated_workplace: MakeWorkplace, measured: Measure
+) -> None:
+    """Connections stay open, and new ones are accepted by the kernel: as of a machine that was cut off."""
+    place = await replicated_workplace("once", relayed_twice=RELAYED_TWICE)
+    await place.start(prefetch_count=PREFETCH)
+    await place.world.start_relay(**RELAY)
+    async with place.world.load(limit=3000, writers=3, pause_seconds=0.05):
+        await place.more_handled(100)
+        await pair.freeze_primary()
+        await pair.promote()
+        began = time.monotonic()
+        async with connected(pair.standby.url) as standby:
+
+            async def have_moved() -> bool:
+                return {"outbox-relay", "outbox-worker"} <= {
+                    row["application_name"] for row in await standby.fetch("SELECT * FROM pg_stat_activity")
+                }
+
+            await eventually("both use the promoted server", have_moved, seconds=2 * NOTICED_SECONDS)
+        measured("seconds from the promotion until both use the promoted server", time.monotonic() - began)
+        # Whoever promotes a standby makes sure of that.
+        await asyncio.to_thread(pair.primary.kill)
+        await place.more_handled(200)
+    await place.close_the_books()
+    measured("messages", len(place.world.ledger.committed))
     assert {call.attempt for call in place.calls("once")} == {1}
 
 

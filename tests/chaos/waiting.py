@@ -8,11 +8,13 @@ DEADLINE_SECONDS = 60.0
 POLL_SECONDS = 0.01
 
 
-async def eventually(what: str, holds: Callable[[], Awaitable[bool]]) -> float:
+async def eventually(
+    what: str, holds: Callable[[], Awaitable[bool]], *, seconds: float = DEADLINE_SECONDS
+) -> float:
     """Poll until it holds, and tell how many seconds that took; fail with what was awaited otherwise."""
     started = time.monotonic()
     while not await holds():
         waited = time.monotonic() - started
-        assert waited < DEADLINE_SECONDS, f"still waiting after {DEADLINE_SECONDS:g} s until {what}"
+        assert waited < seconds, f"still waiting after {seconds:g} s until {what}"
         await asyncio.sleep(POLL_SECONDS)
     return time.monotonic() - started

@@ -248,7 +248,18 @@ class Workplace:
             )
 
         what = f"each listener has handled {wanted} messages and given up {failing}"
-        return await eventually(what, is_handled)
+        try:
+            return await eventually(what, is_handled)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {await self.counts()}; {await self._contents()}") from None
+
+    async def _contents(self) -> dict[str, dict[str, object]]:
+        """What the broker says of each queue's messages, for who reads of a failure."""
+        queues = await self.world.manage("GET", f"queues/{self.world.vhost}")
+        return {
+            queue["name"]: {name: count for name, count in queue.items() if name.startswith("message")}
+            for queue in queues
+        }
 
     async def close_the_books(self) -> dict[str, int]:
         """Nothing is lost, nothing was made up, nothing is left; how many duplicates each listener had.

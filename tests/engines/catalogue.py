@@ -69,7 +69,7 @@ MATRIX = (
 
 
 def versions_sentence() -> str:
-    """The versions that the matrix runs on, as README tells them."""
+    """The versions that the matrix runs on, as the pages tell them."""
     rabbitmq = [run.engines.rabbitmq for run in MATRIX if run.engines.rabbitmq]
     postgres = sorted(run.engines.postgres for run in MATRIX if run.engines.postgres)
     return f"Tested with RabbitMQ {_listed(rabbitmq)}, and Postgres {_listed(postgres)}."

@@ -21,7 +21,7 @@ from outbox_cli.local.rabbitmq import RabbitMQServer
 
 _HTTP_SECONDS = 30
 _LISTING_PAUSES = (0.1, 0.3, 1.0)
-_COMMAND_SECONDS = 60
+_COMMAND_SECONDS = 120
 
 
 def broker_version(services: Services) -> tuple[int, int]:

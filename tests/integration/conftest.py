@@ -1,6 +1,7 @@
 """An outbox table, and sessions of every driver to emit through."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -8,6 +9,7 @@ import pytest
 
 from outbox import schema
 from tests.integration.doors import DOORS, Door
+from tests.integration.lone_postgres import at, lone_postgres
 
 OpenDoor: TypeAlias = Callable[..., Awaitable[Door]]
 
@@ -46,3 +48,21 @@ def kind(request: pytest.FixtureRequest) -> type[Door]:
 @pytest.fixture
 async def door(kind: type[Door], open_door: OpenDoor, database: asyncpg.Connection) -> Door:
     return await open_door(kind)
+
+
+@pytest.fixture(scope="session")
+def lone_server_url() -> Iterator[str]:
+    """A Postgres in which no other test has a transaction."""
+    with lone_postgres() as url:
+        yield url
+
+
+@pytest.fixture
+async def lone_url(lone_server_url: str) -> AsyncIterator[str]:
+    """An empty database of it."""
+    name = f"test_{uuid.uuid4().hex}"
+    connection = await asyncpg.connect(lone_server_url)
+    await connection.execute(f"CREATE DATABASE {name}")
+    yield at(lone_server_url, database=name)
+    await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    await connection.close()

@@ -3,10 +3,12 @@
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -99,6 +101,16 @@ class PgBouncer:
             self._child.kill()
             self._child.wait()
             self._child = None
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop its process for the block: connections stay open, and nothing answers."""
+        assert self._child is not None
+        self._child.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._child.send_signal(signal.SIGCONT)
 
     def _configuration(self, mode: str, in_turn: bool) -> Path:
         path = self._folder / "pgbouncer.ini"

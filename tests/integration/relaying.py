@@ -226,14 +226,25 @@ class Traffic:
         return str(row["last_error"])
 
     async def until_asleep(self, lanes: int = 2) -> None:
-        """Wait until every lane of one relay has looked at the table for the last time."""
+        """Wait until no lane of one relay has a transaction, and the one that watches has looked last."""
         await self.until_table(
             f"""(
-                SELECT count(*) = {lanes} FROM pg_stat_activity
-                WHERE datname = current_database() AND application_name = 'outbox-relay'
-                    AND state = 'idle' AND query LIKE '%-- Whether something is due%'
+                SELECT count(*) = {lanes} AND bool_or(query LIKE '%-- Whether something is due%')
+                FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name = 'outbox-relay' AND state = 'idle'
             )""",
             "the lanes to sleep",
+        )
+
+    async def until_it_notifies(self) -> None:
+        """Wait until a relay sleeps in such a way that whoever emits notifies."""
+        await self.until_table(
+            f"""EXISTS (
+                SELECT FROM pg_locks
+                WHERE locktype = 'advisory' AND classid = {schema.ASLEEP_LOCK}
+                    AND granted AND mode = 'ExclusiveLock' AND objid = 'outbox_table'::regclass
+            )""",
+            "a relay that sleeps",
         )
 
     def metric(self, name: str, **labels: str) -> float:

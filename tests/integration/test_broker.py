@@ -241,6 +241,36 @@ async def test_the_next_host_is_used_if_one_refuses_the_connection(rabbitmq_url:
             assert broker.address.port == port
 
 
+async def test_the_next_host_is_used_if_one_does_not_answer(rabbitmq_url: str) -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    port = urlsplit(rabbitmq_url).port
+    async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
+        url = several(rabbitmq_url, server.sockets[0].getsockname()[1], port)
+        for _ in range(5):
+            async with Broker(url, name="test", connect_timeout_seconds=2) as broker:
+                assert broker.address.port == port
+
+
+async def test_hosts_may_be_ipv6_addresses_behind_a_password_of_special_characters(
+    services: Services, rabbitmq_url: str
+) -> None:
+    parts, password = urlsplit(rabbitmq_url), "p,@:/[é?#%2C"
+    door = Door(parts.hostname or "", parts.port or 5672, own_host="::1")
+    await door.open()
+    with user_without_rights(services) as name:
+        management(services, "PUT", f"users/{name}", {"password": password, "tags": ""})
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        management(services, "PUT", f"permissions/{parts.path[1:]}/{name}", everything)
+        login = f"{name}:{quote(password, safe='')}"
+        url = f"amqp://{login}@[::1]:1,127.0.0.1:1,[::1]:{door.own_port}{parts.path}"
+        async with Broker(url, name="test") as broker:
+            assert (broker.address.host, broker.address.port) == ("::1", door.own_port)
+    await door.shut()
+
+
 async def test_hosts_are_tried_in_random_order(rabbitmq_url: str) -> None:
     first, second = [await opened_door(rabbitmq_url) for _ in range(2)]
     used: set[int] = set()

@@ -14,6 +14,7 @@ from outbox_core import backlog
 from outbox_relay.queries import Queries
 from outbox_relay.retention import Retention
 from outbox_worker.inbox import Inbox
+from tests.integration.commanding import outbox_beside
 from tests.integration.relaying import Traffic, traffic_between
 
 TABLE = TableName.parse("outbox_table")
@@ -30,6 +31,18 @@ CREATE TABLE outbox_table ({columns}, PRIMARY KEY (id, created_at)) PARTITION BY
 CREATE TABLE first_part PARTITION OF outbox_table FOR VALUES FROM (MINVALUE) TO (now() - interval '1 day');
 CREATE TABLE second_part PARTITION OF outbox_table FOR VALUES FROM (now() - interval '1 day') TO (MAXVALUE)
 """
+BY_DAY_AND_ROUTING_KEY = """
+CREATE TABLE outbox_table ({columns}, PRIMARY KEY (id, created_at, routing_key))
+    PARTITION BY RANGE (created_at);
+CREATE TABLE first_part PARTITION OF outbox_table FOR VALUES FROM (MINVALUE) TO (now() - interval '1 day')
+    PARTITION BY LIST (routing_key);
+CREATE TABLE first_of_first PARTITION OF first_part FOR VALUES IN ('first');
+CREATE TABLE second_of_first PARTITION OF first_part DEFAULT;
+CREATE TABLE second_part PARTITION OF outbox_table FOR VALUES FROM (now() - interval '1 day') TO (MAXVALUE)
+    PARTITION BY LIST (routing_key);
+CREATE TABLE first_of_second PARTITION OF second_part FOR VALUES IN ('first');
+CREATE TABLE second_of_second PARTITION OF second_part DEFAULT
+"""
 FIRST = {"routing_key": "'first'", "created_at": "now() - interval '2 days'"}
 """Columns of a row in the first partition, whichever way the table is partitioned."""
 
@@ -40,7 +53,10 @@ async def plain(postgres_url: str, rabbitmq_url: str) -> AsyncIterator[Traffic]:
         yield traffic
 
 
-@pytest.fixture(params=[BY_ROUTING_KEY, BY_DAY], ids=["by routing key", "by day"])
+@pytest.fixture(
+    params=[BY_ROUTING_KEY, BY_DAY, BY_DAY_AND_ROUTING_KEY],
+    ids=["by routing key", "by day", "by day and routing key"],
+)
 async def traffic(plain: Traffic, request: pytest.FixtureRequest) -> Traffic:
     """A table whose two partitions have rows with the same ids."""
     columns = ", ".join(column.definition.removesuffix(" PRIMARY KEY") for column in COLUMNS)
@@ -108,8 +124,22 @@ async def test_messages_flow_through_a_partition_added_meanwhile(traffic: Traffi
     assert Counter(inbox.ids) == Counter(sent)
 
 
+@pytest.mark.parametrize("verb", ["retry", "purge --yes"])
+async def test_the_command_leaves_a_row_with_the_same_id_alone(traffic: Traffic, verb: str) -> None:
+    for columns in (FIRST, {}):
+        await traffic.insert(**columns, id="1", parked_at="now()")
+    told = await outbox_beside(
+        "messages", *verb.split(), "--routing-key", "first", OUTBOX_DATABASE_URL=traffic.postgres_url
+    )
+    assert told.status == 0
+    rows = await traffic.database.fetch("SELECT routing_key FROM outbox_table WHERE parked_at IS NOT NULL")
+    assert [row["routing_key"] for row in rows] == ["a"]
+
+
 async def test_queries_on_a_partitioned_table_walk_indexes(traffic: Traffic) -> None:
-    for columns in (FIRST, {"routing_key": "'a'", "created_at": "now()"}):
+    second = {"routing_key": "'a'", "created_at": "now()"}
+    # A leaf without rows is scanned whatever its indexes are.
+    for columns in (FIRST, second, {**FIRST, "routing_key": "'a'"}, {**FIRST, "created_at": "now()"}):
         for state in ("sent_at", "parked_at", "send_after"):
             names, values = (
                 ", ".join([*columns, state]),

@@ -52,5 +52,12 @@ def test_every_pattern_of_the_matrix_names_tests() -> None:
             assert list(REPOSITORY.glob(pattern)), pattern
 
 
-def test_readme_tells_what_the_matrix_runs_on() -> None:
-    assert versions_sentence() in (REPOSITORY / "README.md").read_text()
+@pytest.mark.parametrize("page", ["README.md", "docs/operations.md"])
+def test_a_page_tells_what_the_matrix_runs_on(page: str) -> None:
+    assert versions_sentence() in (REPOSITORY / page).read_text()
+
+
+def test_every_line_of_the_newest_part_names_tests() -> None:
+    lines = (REPOSITORY / "tests/engines/newest.txt").read_text().split()
+    assert lines
+    assert [line for line in lines if not (REPOSITORY / line).is_file()] == []
