@@ -4,10 +4,8 @@ With xdist the controller starts the services and tells the workers their URLs; 
 that asks for them does. A run of nothing but `tests/unit` or `tests/e2e` starts nothing.
 """
 
-import json
 import shutil
 import signal
-import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -21,9 +19,10 @@ import pytest
 from psycopg import sql
 
 from outbox_cli.local import Services, start, use
+from tests.integration.administrator import management
+from tests.own_users import own_users
 
 _WITHOUT = tuple(Path(__file__).parent / folder for folder in ("unit", "e2e"))
-_HTTP_SECONDS = 30
 _ROOMY_BYTES = 4 << 30
 # How long an example takes says something of the machine, and nothing of the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -79,7 +78,8 @@ def _shared(config: pytest.Config) -> Services:
         capture = config.pluginmanager.getplugin("capturemanager")
         # Without xdist this happens inside the first test, whose output is captured: show the progress.
         with capture.global_and_fixture_disabled():
-            config.stash[_services] = running.enter_context(start(temporary=_memory()))
+            started = running.enter_context(start(temporary=_memory()))
+            config.stash[_services] = running.enter_context(own_users(started))
     return config.stash[_services]
 
 
@@ -114,30 +114,12 @@ def rabbitmq_url(services: Services) -> Iterator[str]:
     """An empty vhost for one test, which its administrator may do everything in."""
     name = f"test_{uuid.uuid4().hex}"
     user = quote(urlsplit(services.rabbitmq.url).username or "guest", safe="")
-    _management(services, "PUT", f"vhosts/{name}")
+    management(services, "PUT", f"vhosts/{name}")
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    _management(services, "PUT", f"permissions/{name}/{user}", everything)
+    management(services, "PUT", f"permissions/{name}/{user}", everything)
     yield _with_path(services.rabbitmq.url, name)
-    _management(services, "DELETE", f"vhosts/{name}")
+    management(services, "DELETE", f"vhosts/{name}")
 
 
 def _with_path(url: str, path: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{path}"))
-
-
-def _management(services: Services, method: str, path: str, body: dict[str, str] | None = None) -> None:
-    parts = urlsplit(services.rabbitmq.management_url)
-    passwords = urllib.request.HTTPPasswordMgrWithPriorAuth()
-    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    passwords.add_password(None, address, parts.username or "", parts.password or "", is_authenticated=True)
-    opener = urllib.request.build_opener(
-        urllib.request.HTTPBasicAuthHandler(passwords), urllib.request.ProxyHandler({})
-    )
-    request = urllib.request.Request(  # noqa: S310 - the address is the broker's, from our own fixture
-        f"{address}/api/{path}",
-        method=method,
-        data=json.dumps(body or {}).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with opener.open(request, timeout=_HTTP_SECONDS) as response:
-        response.read()
