@@ -27,8 +27,8 @@ class Outbox(Protocol):
     async def dead_letters(self, queue: str, count: int) -> list[tuple[bytes, str]]:
         """The dead letters of a queue, which are so many: each body with the class of its error."""
 
-    async def pending(self) -> list[str]:
-        """The routing keys of the messages that were not sent yet."""
+    async def expect_pending(self, *routing_keys: str) -> None:
+        """Fail unless the messages that are not sent have these routing keys, in the order of their emits."""
 
 
 class InMemory:
@@ -47,8 +47,8 @@ class InMemory:
         assert len(letters) == count
         return [(letter.message.raw, type(letter.error).__name__) for letter in letters]
 
-    async def pending(self) -> list[str]:
-        return [message.routing_key for message in self._outbox.pending]
+    async def expect_pending(self, *routing_keys: str) -> None:
+        assert [message.routing_key for message in self._outbox.pending] == [*routing_keys]
 
 
 class Real:
@@ -74,9 +74,12 @@ class Real:
         assert await self._workshop.depth(dead_letter_queue(queue)) == 0
         return [(letter.body, str(letter.headers[wire.ERROR_TYPE]).rpartition(".")[2]) for letter in letters]
 
-    async def pending(self) -> list[str]:
-        rows = await self._traffic.database.fetch("SELECT routing_key FROM outbox_table ORDER BY id")
-        return [row["routing_key"] for row in rows]
+    async def expect_pending(self, *routing_keys: str) -> None:
+        # A listener may have a message before the relay has committed that it is sent.
+        in_order = "pg_catalog.array_agg(routing_key ORDER BY id) IS NOT DISTINCT FROM $1::text[]"
+        sql = f"SELECT {in_order} FROM outbox_table"  # noqa: S608 -- no values in it
+        wanted = [*routing_keys] or None
+        await until(lambda: self._traffic.database.fetchval(sql, wanted), f"{wanted} in the table")
 
 
 @contextlib.asynccontextmanager
