@@ -77,7 +77,7 @@ class Real:
     async def expect_pending(self, *routing_keys: str) -> None:
         # A listener may have a message before the relay has committed that it is sent.
         in_order = "pg_catalog.array_agg(routing_key ORDER BY id) IS NOT DISTINCT FROM $1::text[]"
-        sql = f"SELECT {in_order} FROM outbox_table"  # noqa: S608 -- no values in it
+        sql = f"SELECT {in_order} FROM outbox_table"
         wanted = [*routing_keys] or None
         await until(lambda: self._traffic.database.fetchval(sql, wanted), f"{wanted} in the table")
 
