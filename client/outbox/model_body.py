@@ -26,7 +26,7 @@ def dump_model(model: Any) -> str:
         return text
     value = json.loads(text)
     if "null" in text:
-        _refuse_lost_floats(model.model_dump(mode="json", round_trip=form.round_trip), value, "")
+        _refuse_lost_floats(model.model_dump(mode=form.floats_mode, round_trip=form.round_trip), value, "")
     if not form.renames:
         return text
     return json.dumps(_renamed(model, value), ensure_ascii=False, separators=(",", ":"))
@@ -63,6 +63,9 @@ class _Form:
     """True if some key has to differ from the one that pydantic writes."""
     round_trip: bool
     """True if pydantic's `round_trip` is needed: it omits computed fields, and encodes `Json` ones again."""
+    floats_mode: str
+    """The mode of a dump that keeps NaN: `json` does so for a field of type float, and not for one of any
+    type. But only there may the application itself have written null instead."""
 
     @property
     def is_default(self) -> bool:
@@ -77,7 +80,14 @@ def _form(kind: type) -> _Form:
     return _Form(
         renames=any(_written_keys(one) != keys_of(one) for one in kinds),
         round_trip=has_json or any(_computed(one) and _keeps_extra(one) for one in kinds),
+        floats_mode="json" if any(map(_writes_json_only, nodes)) else "python",
     )
+
+
+def _writes_json_only(node: Mapping[str, Any]) -> bool:
+    """True for a function that writes a value to JSON only."""
+    is_function = str(node.get("type")).startswith("function-")
+    return is_function and str(node.get("when_used")).startswith("json")
 
 
 def _nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
@@ -153,8 +163,8 @@ def _renamed(value: Any, dumped: Any) -> Any:
 
 def _renamed_fields(value: Any, dumped: dict[str, Any]) -> dict[str, Any]:
     kind: type = type(value)
-    if getattr(getattr(kind, "__pydantic_decorators__", None), "model_serializers", None):
-        return dumped  # the application has its own way to write it
+    if _has_own_form(kind):
+        return dumped
     keys = keys_of(kind)
     names = {written: name for name, written in _written_keys(kind).items()}
     result = {}
@@ -162,6 +172,17 @@ def _renamed_fields(value: Any, dumped: dict[str, Any]) -> dict[str, Any]:
         name = names.get(key, key)
         result[keys.get(name, key)] = _renamed(getattr(value, name, None), plain)
     return result
+
+
+def _has_own_form(kind: type) -> bool:
+    """True if the application has its own way to write it, and not only around the one of pydantic.
+
+    A validator that sees the keys first may read those that a serializer around pydantic's writes.
+    """
+    decorators = getattr(kind, "__pydantic_decorators__", None)
+    written = {each.info.mode for each in getattr(decorators, "model_serializers", {}).values()}
+    read = {each.info.mode for each in getattr(decorators, "model_validators", {}).values()}
+    return "plain" in written or (bool(written) and not read <= {"after"})
 
 
 def _refuse_lost_floats(value: Any, written: Any, place: str) -> None:

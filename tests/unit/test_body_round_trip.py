@@ -22,9 +22,12 @@ from pydantic import (
     Field,
     Json,
     RootModel,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     computed_field,
+    field_serializer,
     model_serializer,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -382,6 +385,38 @@ def test_a_model_with_its_own_serializer_is_left_alone() -> None:
     assert encode_body(made(Own, userId=1))[0] == b'{"user_id":2}'
 
 
+def test_a_serializer_around_pydantics_keeps_the_aliases_readable() -> None:
+    class Short(BaseModel):
+        user_id: int = Field(alias="userId")
+        friends: list[Aliased] = []
+        note: str | None = None
+
+        @model_serializer(mode="wrap")
+        def write(self, pydantics: SerializerFunctionWrapHandler) -> dict[str, Any]:
+            return {name: value for name, value in pydantics(self).items() if value is not None}
+
+    body = made(Short, userId=1, friends=[made(Aliased, userId=2)])
+    assert b"null" not in encode_body(body)[0]
+    assert round_trip(body, Short) == body
+
+
+def test_keys_that_a_models_own_validator_reads_are_left_alone() -> None:
+    class Own(BaseModel):
+        user_id: int = Field(alias="userId")
+
+        @model_validator(mode="before")
+        @classmethod
+        def read(cls, data: dict[str, Any]) -> dict[str, Any]:
+            return {"userId": data.pop("user_id")}
+
+        @model_serializer(mode="wrap")
+        def write(self, pydantics: SerializerFunctionWrapHandler) -> dict[str, Any]:
+            written: dict[str, Any] = pydantics(self)
+            return written
+
+    assert round_trip(made(Own, user_id=1), Own) == made(Own, user_id=1)
+
+
 def test_a_field_with_only_a_path_for_alias_keeps_its_name() -> None:
     class Deep(BaseModel):
         street: str = Field(validation_alias=AliasPath("address", "street"))
@@ -399,6 +434,12 @@ class Series(BaseModel):
     points: dict[str, Measured] = {}
 
 
+class Free(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    payload: Any = None
+    items: list = []  # type: ignore[type-arg]
+
+
 @pytest.mark.parametrize(
     ("model", "place"),
     [
@@ -406,11 +447,26 @@ class Series(BaseModel):
         (Measured(ratio=math.inf), "ratio is inf"),
         (Measured(more=[1.0, -math.inf]), r"more\[1\] is -inf"),
         (Series(points={"a": Measured(ratio=math.nan)}), r"points\.a\.ratio is nan"),
+        (Free(payload=math.nan), "payload is nan"),
+        (Free(payload={"a": [math.inf]}), r"payload\.a\[0\] is inf"),
+        (Free(items=[Measured(ratio=math.nan)]), r"items\[0\]\.ratio is nan"),
+        (made(Free, more=math.nan), "more is nan"),
     ],
 )
 def test_a_float_that_json_does_not_have_is_refused_at_emit(model: BaseModel, place: str) -> None:
     with pytest.raises(ValueError, match=f"the body cannot be written as JSON: {place}"):
         encode_body(model)
+
+
+def test_a_model_may_write_null_for_nan_itself() -> None:
+    class Own(BaseModel):
+        ratio: float
+
+        @field_serializer("ratio", when_used="json")
+        def write(self, ratio: float) -> float | None:
+            return ratio if math.isfinite(ratio) else None
+
+    assert encode_body(Own(ratio=math.nan))[0] == b'{"ratio":null}'
 
 
 @pytest.mark.parametrize("form", ["constants", "strings"])
