@@ -5,7 +5,7 @@ Only the declaration; a worker carries it out. Whatever is wrong with it is said
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Generic, ParamSpec, TypeVar
 
@@ -64,9 +64,7 @@ class Listener(Generic[P, R_co]):
     @property
     def is_async(self) -> bool:
         """Whether the callback is awaited; otherwise it runs in a thread."""
-        return inspect.iscoroutinefunction(self.callback) or inspect.iscoroutinefunction(
-            getattr(self.callback, "__call__", None)  # noqa: B004 — an object whose `__call__` is async
-        )
+        return _is(inspect.iscoroutinefunction, self.callback)
 
     def policy(self, default: RetryPolicy) -> RetryPolicy:
         """The policy to retry by, where `default` is the worker's."""
@@ -85,21 +83,29 @@ class Listener(Generic[P, R_co]):
 
 
 class NotAwaitedError(Exception):
-    """A listener that is not async returned something to await, so that its work was never done."""
+    """A listener that returned what it should have awaited or run, so that its work was never done."""
 
 
 def check_finished(
     callback: Callable[..., object], result: object, error: type[NotAwaitedError] = NotAwaitedError
 ) -> None:
-    """Raise `error` if a callback that is not async has left its work undone."""
-    if not inspect.isawaitable(result):
+    """Raise `error` if a callback has left its work undone: what it returned is a call that did not begin.
+
+    A wrapper may hide from `Listener` what kind of function it calls.
+    """
+    if result is None:
         return
-    if inspect.iscoroutine(result):
-        result.close()
-    raise error(
-        f"{described(callback)} is not async, but returned something to await; "
-        "write `async def`, or run it to its end"
-    )
+    match result:
+        case Coroutine():
+            result.close()
+            cure = "write `async def` and await it, or run it to its end"
+        case Generator() | AsyncGenerator():
+            cure = "the function has a yield, so that calling it does not run it; use return"
+        case Awaitable() if not _is(inspect.iscoroutinefunction, callback):
+            cure = "write `async def` and await it, or wait for its end"
+        case _:
+            return
+    raise error(f"{described(callback)} returned a {type(result).__name__} that nobody runs; {cure}")
 
 
 def listen(
@@ -141,8 +147,13 @@ def _check_callback(callback: object) -> None:
         )
     if inspect.isclass(callback):
         raise ListenerError(f"{described(callback)} is a class; give a function or a bound method")
-    if inspect.isgeneratorfunction(callback) or inspect.isasyncgenfunction(callback):
+    if _is(inspect.isgeneratorfunction, callback) or _is(inspect.isasyncgenfunction, callback):
         raise ListenerError(f"{described(callback)} has a yield, so calling it would not run it; use return")
+
+
+def _is(kind: Callable[[object], bool], callback: object) -> bool:
+    """Whether a function is of a kind, or an object's `__call__` is."""
+    return kind(callback) or kind(getattr(callback, "__call__", None))  # noqa: B004
 
 
 def _check_exactly_once(listener: Listener[..., object]) -> None:

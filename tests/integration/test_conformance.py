@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -269,19 +269,34 @@ async def test_listeners_run_sync_async_and_as_objects(start: Start) -> None:
     assert sorted(calls) == ["async 1", "async 1", "object 1", "plain 1"]
 
 
-async def test_a_sync_wrapper_of_an_async_listener_fails(start: Start) -> None:
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("work", ["async", "generator", "async generator"])
+async def test_a_listener_that_returns_work_undone_fails(start: Start, kind: str, work: str) -> None:
     calls: list[object] = []
     ran: list[object] = []
 
     async def awaited(body: object) -> None:
         ran.append(body)
 
-    @functools.wraps(awaited)
+    def generator(body: object) -> Iterator[None]:
+        ran.append(body)
+        yield
+
+    async def async_generator(body: object) -> AsyncIterator[None]:
+        ran.append(body)
+        yield
+
+    function: Any = {"async": awaited, "generator": generator, "async generator": async_generator}[work]
+
     def wrapper(body: object) -> object:
         calls.append(body)
-        return awaited(body)
+        return function(body)
 
-    async with start(Listener("k", wrapper, queue="q", retry_delays=())) as outbox:
+    async def async_wrapper(body: object) -> object:
+        return wrapper(body)
+
+    callback = {"sync": wrapper, "async": async_wrapper}[kind]
+    async with start(Listener("k", callback, queue="q", retry_delays=())) as outbox:
         await emit(outbox, 1)
         await outbox.settle(calls, 1)
         assert await outbox.dead_letters("q", 1) == [(b"1", "NotAwaitedError")]

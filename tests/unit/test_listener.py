@@ -134,6 +134,11 @@ async def async_generator(user: object) -> AsyncIterator[object]:
     yield user
 
 
+class Generating:
+    def __call__(self, user: object) -> Iterator[object]:
+        yield user
+
+
 async def with_connection(user: object, connection: object) -> None: ...
 async def with_session(user: object, session: object) -> None: ...
 async def with_both(user: object, session: object, connection: object) -> None: ...
@@ -176,6 +181,7 @@ def none() -> None: ...
         (lambda: Listener("k", Handler), ["Handler is a class"]),
         (lambda: Listener("k", generator), ["generator", "has a yield"]),
         (lambda: Listener("k", async_generator), ["async_generator", "has a yield"]),
+        (lambda: Listener("k", Generating(), "q"), ["Generating", "has a yield"]),
         (lambda: Listener("k", functools.partial(on_user)), ["partial of", "on_user", "give queue="]),
         (lambda: Listener("k", Handler()), ["instance of", "Handler", "give queue="]),
         (lambda: listen("other")(listen("user.created")(on_user)), ["on_user", "a listener already"]),

@@ -57,7 +57,9 @@ class Caller:
             await call()
 
     async def _awaited(self, delivery: Delivery, _: Clock) -> Any:
-        return await self._callback(**self._resolve(delivery))
+        result = await self._callback(**self._resolve(delivery))
+        self._check(result)
+        return result
 
     async def _threaded(self, delivery: Delivery, clock: Clock) -> Any:
         clock.stop()
@@ -65,5 +67,8 @@ class Caller:
 
     def _plain(self, delivery: Delivery) -> Any:
         result = self._callback(**self._resolve(delivery))
-        check_finished(self._callback, result, NotAwaitedError)  # an ack would lose the message silently
+        self._check(result)
         return result
+
+    def _check(self, result: object) -> None:
+        check_finished(self._callback, result, NotAwaitedError)  # an ack would lose the message silently

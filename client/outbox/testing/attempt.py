@@ -66,9 +66,8 @@ class Attempt:
         with tracking(self.message.tracking_ids):
             result = self.listener.callback(**arguments)
             if self.listener.is_async:
-                await result
-            else:
-                check_finished(self.listener.callback, result)
+                result = await result
+            check_finished(self.listener.callback, result)
 
     def _delivery(self, session: "MemorySession | None") -> Delivery:
         return Delivery(
