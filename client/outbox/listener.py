@@ -86,6 +86,20 @@ class NotAwaitedError(Exception):
     """A listener that returned what it should have awaited or run, so that its work was never done."""
 
 
+class HandlerCancelledError(Exception):
+    """The listener was cancelled by something inside of it, and not from outside."""
+
+    def __init__(self) -> None:
+        super().__init__("the listener was cancelled from within")
+
+
+class HandlerExitError(Exception):
+    """The listener asked for the end of the process; the message failed instead."""
+
+    def __init__(self, status: object) -> None:
+        super().__init__(f"the listener called for an exit with status {status}")
+
+
 def check_finished(
     callback: Callable[..., object], result: object, error: type[NotAwaitedError] = NotAwaitedError
 ) -> None:

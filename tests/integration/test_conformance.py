@@ -1,7 +1,9 @@
 """What an outbox does, stated once: `outbox.testing.MemoryOutbox` and the real thing do the same."""
 
+import asyncio
 import contextlib
 import functools
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -301,6 +303,26 @@ async def test_a_listener_that_returns_work_undone_fails(start: Start, kind: str
         await outbox.settle(calls, 1)
         assert await outbox.dead_letters("q", 1) == [(b"1", "NotAwaitedError")]
     assert ran == []
+
+
+async def test_an_exit_or_a_cancellation_in_a_listener_is_a_failed_attempt(start: Start) -> None:
+    attempts: list[str] = []
+
+    def exits(body: object) -> None:
+        attempts.append("exit")
+        sys.exit(3)
+
+    async def cancels(body: object) -> None:
+        attempts.append("cancel")
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    async with start(Listener("k", exits, queue="exits"), Listener("k", cancels, queue="cancels")) as outbox:
+        await emit(outbox, 1)
+        await outbox.settle(attempts, 6)
+        assert await outbox.dead_letters("exits", 1) == [(b"1", "HandlerExitError")]
+        assert await outbox.dead_letters("cancels", 1) == [(b"1", "HandlerCancelledError")]
 
 
 async def test_tracking_ids_follow_from_one_emit_to_the_next(start: Start) -> None:

@@ -127,9 +127,9 @@ class Attempts:
                 raise self._cancelled[task] from None
             if task.cancelling():
                 raise
-            raise HandlerCancelledError("the listener was cancelled from within") from error
+            raise HandlerCancelledError from error
         except SystemExit as error:
-            raise HandlerExitError(f"the listener called for an exit with status {error.code}") from error
+            raise HandlerExitError(error.code) from error
         finally:
             del self._running[task]
             if clock.began is not None:

@@ -11,11 +11,11 @@ class HandlerTimeoutError(Exception):
     """The listener took longer than `handler_timeout`."""
 
 
-class HandlerCancelledError(Exception):
+class HandlerCancelledError(listener.HandlerCancelledError):
     """The listener was cancelled by something inside of it, and not by the worker."""
 
 
-class HandlerExitError(Exception):
+class HandlerExitError(listener.HandlerExitError):
     """The listener asked for the end of the process; the message failed instead."""
 
 
@@ -34,7 +34,7 @@ class HeldTooLongError(Exception):
 
 
 class NotAwaitedError(listener.NotAwaitedError):
-    """A listener that is not async returned something to await, so that its work was never done."""
+    """A listener returned what it should have awaited or run, so that its work was never done."""
 
 
 class TransactionEndedError(Exception):

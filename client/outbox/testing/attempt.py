@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outbox.arguments import BodyError, Delivery
 from outbox.history import tracking
-from outbox.listener import Listener, check_finished
+from outbox.listener import HandlerCancelledError, HandlerExitError, Listener, check_finished
 from outbox.retry import RetryPolicy
 from outbox.testing.clock import later
 from outbox.testing.records import RecordedMessage
@@ -45,8 +45,10 @@ class Attempt:
                     session.outbox_transaction.check_open()
             else:
                 await self._call()
-        except Exception as error:
-            return error
+        except BaseException as error:
+            if (failure := _failure(error)) is None:
+                raise
+            return failure
         return None
 
     def delay(self, error: Exception, default: RetryPolicy, now: datetime) -> timedelta | None:
@@ -83,6 +85,35 @@ class Attempt:
             connection=session,
             session=session,
         )
+
+
+def _failure(error: BaseException) -> Exception | None:
+    """What a message fails with by what its listener raised; None for what ends the test."""
+    failure: Exception
+    match error:
+        case Exception():
+            return error
+        case SystemExit():
+            failure = HandlerExitError(error.code)
+        case _ if _is_from_within(error):
+            failure = HandlerCancelledError()
+        case _:
+            return None
+    failure.__cause__ = error
+    return failure
+
+
+def _is_from_within(error: BaseException) -> bool:
+    """Whether something inside of a listener was cancelled, and not the task of the test."""
+    import asyncio  # not for tests that never get here: it takes a while to load
+
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # without an event loop
+        task = None
+    return task is None or not task.cancelling()
 
 
 def _without_jitter(tiers: Sequence[timedelta]) -> timedelta:
