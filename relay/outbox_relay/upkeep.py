@@ -97,6 +97,9 @@ class Upkeep:
         self._next_measure = self._clock() + pause - _BACKLOG_SECONDS / 2
         self._metrics.backlog(measured.due, measured.oldest_seconds, measured.parked)
         self._stalled = self._progress.measured(measured, self._settled(), self._clock())
+        if self._stalled and not await self._is_any_claimable(connection):
+            # All of them wait behind the first row of their key, which is parked or not due yet.
+            self._progress, self._stalled = Progress(), None
         await self._vacuum.run_once(connection, measured.dead_rows)
         if self._clock() >= self._next_retention:
             self._next_retention = self._clock() + _RETENTION_SECONDS
@@ -106,6 +109,12 @@ class Upkeep:
         if self._clock() >= self._next_check:
             self._next_check = self._clock() + _CHECK_SECONDS
             await self._check(connection)
+
+    async def _is_any_claimable(self, connection: Any) -> bool:
+        async with self._transaction(connection):
+            row = await connection.fetchrow(self._queries.look)
+        is_due: bool = row["is_due"]
+        return is_due
 
     async def _check(self, connection: Any) -> None:
         """Look whether the table still is what the relay needs: rows that a policy hides are not even due."""

@@ -1,6 +1,7 @@
 """The topology: a table of examples, what is refused, and what holds for all of them."""
 
 from datetime import timedelta
+from enum import Enum
 from random import Random
 
 import pytest
@@ -26,6 +27,25 @@ from outbox.topology import (
 
 def delays(*values: float) -> tuple[timedelta, ...]:
     return tuple(timedelta(seconds=value) for value in values)
+
+
+class Name(str, Enum):  # noqa: UP042 -- a StrEnum is written as its value anyway
+    EXCHANGE = "outbox"
+    QUEUE = "shop.mail"
+    KEY = "user.created"
+
+
+def test_an_enum_member_that_is_a_str_names_its_value() -> None:
+    listener = listen(Name.KEY, queue=Name.QUEUE, retry_delays=(1,))(print_body)
+    assert (f"{listener.queue}", f"{listener.binding_key}") == ("shop.mail", "user.created")
+    plain = topology("outbox", [Subscription("shop.mail", ("user.created",), delays(1))])
+    given = topology(Name.EXCHANGE, [Subscription(Name.QUEUE, (Name.KEY,), delays(1))])
+    assert repr(given) == repr(plain)
+    assert dead_letter_queue(Name.QUEUE) == "shop.mail.dlq"
+    assert tier_name(Name.EXCHANGE, timedelta(seconds=1)) == "outbox.delay_1s"
+
+
+def print_body(body: object) -> None: ...
 
 
 def test_one_listener_in_full() -> None:
