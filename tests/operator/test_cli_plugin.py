@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 import yaml
 
-from tests.integration.commanding import QUEUE, Shop, Told, kubectl_outbox, letter, outbox, shop_at
+from outbox import schema
+from tests.integration.commanding import QUEUE, Shop, Told, asked, kubectl_outbox, letter, outbox, shop_at
 from tests.operator.control_plane.api import Api
 from tests.operator.control_plane.identity import Rule, identity, rule
 from tests.operator.site import Site
@@ -77,6 +79,22 @@ def test_the_table_is_that_of_the_only_relay(shop: Site) -> None:
     assert (emitted.status, emitted.errors) == (0, "")
     listed = plugin(shop, "messages", "list", "-o", "json", **ELSEWHERE)
     assert [each["routing_key"] for each in json.loads(listed.output)] == ["user.created"]
+
+
+async def test_a_purge_deletes_from_the_table_that_it_asked_about(shop: Site) -> None:
+    tables = ("shop_messages", "other_messages")
+    database = await asyncpg.connect(shop.postgres_url)
+    for table in tables:
+        await database.execute(schema.create_sql(table))
+        await database.execute(f"INSERT INTO {table} (routing_key, body, parked_at) VALUES ('k', '1', now())")
+    kubeconfig = str(shop.api.control_plane.kubeconfig)
+    purge = ("messages", "purge", "-n", shop.namespace, "--kubeconfig", kubeconfig)
+    async with asked(*purge) as answer:
+        shop.edit(shop.relay(), database={"table": tables[1]})
+        assert (await answer("y")).output == "1 message deleted\n"
+    counts = [await database.fetchval(f"SELECT count(*) FROM {table}") for table in tables]
+    assert counts == [0, 1]
+    await database.close()
 
 
 def test_the_plain_command_looks_there_too_where_a_namespace_is_named(shop: Site) -> None:

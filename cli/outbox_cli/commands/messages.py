@@ -24,7 +24,7 @@ from outbox_cli.commands.options import (
     plural,
 )
 from outbox_cli.commands.place import placed
-from outbox_cli.commands.targets import table_target
+from outbox_cli.commands.targets import TableTarget, table_target
 from outbox_cli.failures import CommandError, Partial, fail, run
 from outbox_cli.message_query import Query, State
 from outbox_cli.messages import MessageLine, Messages, Retried, StoredMessage, connected
@@ -218,21 +218,20 @@ def purge(
     kinds = " or ".join(query.states)
     meant = deleted = 0
 
-    async def find() -> "array[int]":
+    async def find() -> "tuple[TableTarget, array[int]]":
         nonlocal meant
         target = await table_target(place, url, table)
         async with connected(target.database) as connection:
             messages = Messages(connection, target.table)
             if dry_run:
                 meant = _at_most(await messages.count(query), limit)
-                return array("q")
+                return target, array("q")
             found = await messages.ids(query, limit)
             meant = len(found)
-            return found
+            return target, found
 
-    async def delete(found: "array[int]") -> None:
+    async def delete(target: TableTarget, found: "array[int]") -> None:
         nonlocal deleted
-        target = await table_target(place, url, table)
         async with connected(target.database) as connection:
             with screen.progress("deleting", meant, quiet=quiet) as advance:
                 async for count in Messages(connection, target.table).purge(query, found):
@@ -250,12 +249,16 @@ def purge(
             changed = f", and {left:,} left, which {is_left} no longer {kinds} or {is_left} being sent"
             screen.say(f"{plural(deleted, 'message')} deleted{changed if left else ''}")
 
-    found = run(find())
-    # What matches by the time of the answer and did not before is not what was asked about.
+    target, found = run(find())
+    # What matches by the time of the answer and did not before is not what was asked about, nor is another
+    # table to which a resource or a context leads by then.
     if found:
         lost = "" if State.PARKED in query.states or State.SENT in query.states else ", which nobody has got"
         agree(f"Delete {plural(meant, f'{kinds} message')}{lost}?", yes=yes)
-        run(delete(found), Partial(summarize, lambda: deleted > 0, "the others are in the table as before"))
+        run(
+            delete(target, found),
+            Partial(summarize, lambda: deleted > 0, "the others are in the table as before"),
+        )
     summarize(is_whole=True)
     _tell_missing(ids, meant, f"is {kinds}")
 
