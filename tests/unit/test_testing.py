@@ -165,6 +165,9 @@ def test_a_sync_session_does_the_same(outbox: MemoryOutbox) -> None:
             with pytest.raises(ZeroDivisionError), session.begin_nested():
                 sync_emitter.emit(session, "dropped", 1)
                 raise ZeroDivisionError
+            with pytest.raises(ZeroDivisionError), session.begin(nested=True):
+                sync_emitter.emit(session, "dropped", 1)
+                raise ZeroDivisionError
             with session.transaction():
                 sync_emitter.emit(session, "second", 1)
             assert outbox.messages == []

@@ -95,9 +95,9 @@ class SyncMemorySession(_Session):
     ) -> None:
         self.close()
 
-    def begin(self) -> SyncBlock:
-        """A block that commits at its end, or rolls back on an exception."""
-        return SyncBlock(self, "begin")
+    def begin(self, nested: bool = False) -> SyncBlock:
+        """A block that commits at its end, or rolls back on an exception; `nested` is SQLAlchemy's."""
+        return SyncBlock(self, "begin_nested" if nested else "begin")
 
     def begin_nested(self) -> SyncBlock:
         """A savepoint: on an exception its emits are dropped, and otherwise they wait for the commit."""
