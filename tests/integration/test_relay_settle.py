@@ -82,6 +82,22 @@ async def test_a_full_queue_does_not_flood_its_siblings(traffic: Traffic) -> Non
     assert len(sibling.ids) <= 2 * len(ids) - 1 + probes + 1
 
 
+async def test_a_full_queue_with_many_routing_keys_does_not_flood_its_siblings(traffic: Traffic) -> None:
+    full = await traffic.inbox("order.*", arguments=FULL, is_open=False)
+    sibling = await traffic.inbox("order.*")
+    ids = await traffic.emit_all([OutboxMessage(f"order.{number}", number) for number in range(40)])
+    await traffic.relaying()
+    await sibling.gets(ids)
+    # Probes come after half a second and after two and a half.
+    await asyncio.sleep(3)
+    assert len(sibling.ids) < 1.5 * len(ids)
+    await full.open()
+    await full.gets(ids)
+    await traffic.until_ids([])
+    assert sorted(full.ids) == sorted(ids)
+    assert len(sibling.ids) < 2.5 * len(ids)
+
+
 async def test_a_queue_that_drains_slowly_does_not_flood_its_siblings(traffic: Traffic) -> None:
     full = await traffic.inbox("order.*", arguments={**FULL, "x-max-length": 5}, is_open=False)
     sibling = await traffic.inbox("order.*")

@@ -111,6 +111,53 @@ def test_refused_messages_follow_a_few_at_a_time_until_one_is_refused_again(rout
     assert following(routes) == 2
 
 
+KEYS = [f"order.{number}" for number in range(40)]
+
+
+def probed(routes: Routes) -> list[str]:
+    """The routes that send a probe now, each having a message that was refused before."""
+    return [key for key in KEYS if routes.admit(key, is_first_attempt=False) == "probe"]
+
+
+def test_routes_refused_together_take_turns_with_their_probes(routes: Routes, clock: Clock) -> None:
+    for key in KEYS:
+        routes.refused(key)
+    rounds = []
+    for seconds in (0.5, 2, 8, 32, 128, 512, 900, 900):
+        clock.now += seconds
+        rounds.append(probed(routes))
+        for key in rounds[-1]:
+            routes.refused(key)
+    assert [len(keys) for keys in rounds] == [5] * 8
+    assert sorted(sum(rounds, [])) == sorted(KEYS)
+
+
+def test_routes_refused_together_follow_the_first_that_opens(routes: Routes, clock: Clock) -> None:
+    for key in KEYS:
+        routes.refused(key)
+    clock.now += 600
+    routes.confirmed(probed(routes)[:1])
+    for count in (2, 4, 8):
+        following = probed(routes)
+        assert len(following) == count
+        routes.confirmed(following)
+    for key in probed(routes):
+        routes.refused(key)
+    assert probed(routes) == []
+    clock.now += 0.5
+    assert len(probed(routes)) == 1
+
+
+def test_a_route_refused_later_does_not_wait_for_the_turns_of_others(routes: Routes, clock: Clock) -> None:
+    for key in KEYS:
+        routes.refused(key)
+    clock.now += 2
+    probed(routes)
+    routes.refused("a")
+    clock.now += 0.5
+    assert admitted(routes) == "probe"
+
+
 def test_one_message_follows_though_the_confirm_of_another_is_missing(routes: Routes, clock: Clock) -> None:
     routes.refused("a")
     routes.confirmed(["a"])
