@@ -42,7 +42,7 @@ _COHORT_SECONDS = 1.0
 """How long after its first route others join a cohort."""
 
 _TURNS = 8
-"""At most so many routes of a cohort share one turn: each of them probes at every eighth interval at least."""
+"""How many intervals it takes until each route of a large cohort has sent a probe."""
 
 
 @dataclass(slots=True)

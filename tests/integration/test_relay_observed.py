@@ -1,6 +1,7 @@
 """What others can see of a relay: hooks, metrics, and what it says when asked."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
@@ -8,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 from prometheus_client import REGISTRY, generate_latest
 
+from outbox.table import TableName
 from outbox_cli.local import Services
 from outbox_cli.local.ports import free_ports
 from outbox_core.database import Database
@@ -258,3 +260,24 @@ async def test_a_statement_that_somebody_cancels_is_tried_again(traffic: Traffic
         )
         await traffic.until_table(cancelled, "the relay to wait for the table, and be cancelled")
     await inbox.get(await traffic.emit("a"))
+
+
+async def test_rows_behind_a_parked_one_of_their_key_do_not_make_a_relay_unready(traffic: Traffic) -> None:
+    first = await traffic.insert(ordering_key="'k'", parked_at="now()")
+    await traffic.insert(ordering_key="'k'")
+    minutes = itertools.count()
+    upkeep = Upkeep(
+        traffic.relay().settings,
+        Database(traffic.postgres_url),
+        Queries(TableName.parse("outbox_table")),
+        Metrics("outbox", exposed=False),
+        settled=lambda: 0,
+        clock=lambda: 60.0 * next(minutes),
+    )
+    for _ in range(3):
+        await upkeep.run_once(traffic.database)
+        assert upkeep.problem is None
+    await traffic.database.execute("UPDATE outbox_table SET parked_at = NULL WHERE message_id = $1", first)
+    for _ in range(3):
+        await upkeep.run_once(traffic.database)
+    assert "2 messages are due, and none has been sent" in (upkeep.problem or "")

@@ -129,7 +129,7 @@ def test_routes_refused_together_take_turns_with_their_probes(routes: Routes, cl
         for key in rounds[-1]:
             routes.refused(key)
     assert [len(keys) for keys in rounds] == [5] * 8
-    assert sorted(sum(rounds, [])) == sorted(KEYS)
+    assert sorted(key for keys in rounds for key in keys) == sorted(KEYS)
 
 
 def test_routes_refused_together_follow_the_first_that_opens(routes: Routes, clock: Clock) -> None:
