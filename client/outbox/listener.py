@@ -52,7 +52,9 @@ class Listener(Generic[P, R_co]):
         except (TypeError, ValueError) as error:
             raise ListenerError(f"{described(self.callback)}: {error}") from error
         arguments = Arguments.of(self.callback, exactly_once=self.exactly_once)
-        self._set(queue=queue, arguments=arguments, _policy=policy)
+        # Not str(queue), which of a member of `class Queue(str, Enum)` is "Queue.NAME".
+        binding_key, queue = str.__str__(self.binding_key), str.__str__(queue)
+        self._set(binding_key=binding_key, queue=queue, arguments=arguments, _policy=policy)
         _check_exactly_once(self)
         if isinstance(self.retry_delays, Sequence):
             self._set(retry_delays=tuple(self.retry_delays))  # a list would make the listener unhashable

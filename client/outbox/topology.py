@@ -123,6 +123,7 @@ class Topology:
 def topology(exchange: str, subscriptions: Iterable[Subscription]) -> Topology:
     """What `subscriptions` to `exchange` need, or a `TopologyError` that names what does not fit."""
     check_exchange(exchange)
+    exchange = str.__str__(exchange)
     merged = _merge(subscriptions)
     delays = sorted({delay for s in merged if not s.ordered for delay in s.delays})
     tiers = {tier_name(exchange, delay): delay for delay in delays}
@@ -155,18 +156,19 @@ def subscription(listener: "Listener[..., object]", default: RetryPolicy) -> Sub
 
 
 def dead_letter_exchange(exchange: str) -> str:
-    return f"{exchange}.dlx"
+    # Not an f-string, in which a member of `class Name(str, Enum)` is "Name.MEMBER".
+    return exchange + ".dlx"
 
 
 def dead_letter_queue(queue: str) -> str:
-    return f"{queue}.dlq"
+    return queue + ".dlq"
 
 
 def tier_name(exchange: str, delay: timedelta) -> str:
     """The name of both the exchange and the queue that hold a message back for `delay`."""
     milliseconds = round(delay / _MILLISECOND)
     seconds, rest = divmod(milliseconds, 1000)
-    return f"{exchange}.delay_{milliseconds}ms" if rest else f"{exchange}.delay_{seconds}s"
+    return exchange + (f".delay_{milliseconds}ms" if rest else f".delay_{seconds}s")
 
 
 def check_exchange(exchange: str) -> None:
@@ -248,7 +250,8 @@ def _checked(subscription: Subscription) -> Subscription:
     except (TypeError, ValueError) as error:
         raise TopologyError(f"queue {subscription.queue!r}: {error}") from error
     _check_limits(subscription)
-    return replace(subscription, delays=delays)
+    queue, keys = str.__str__(subscription.queue), tuple(map(str.__str__, keys))
+    return replace(subscription, queue=queue, binding_keys=keys, delays=delays)
 
 
 def _check_limits(subscription: Subscription) -> None:
