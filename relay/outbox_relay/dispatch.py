@@ -14,7 +14,14 @@ from outbox_relay.hooks import Relayed
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Key
 from outbox_relay.routes import Routes
-from outbox_relay.sending import Sending, Waiting, send_all, send_singly, unanswered_routes
+from outbox_relay.sending import (
+    STALL_SECONDS,
+    Sending,
+    Waiting,
+    send_all,
+    send_singly,
+    unanswered_routes,
+)
 from outbox_relay.settings import Settings
 from outbox_relay.settlement import Defer, Leave, Sent, Verdict, judge, judge_expired, judge_unconfirmed
 from outbox_relay.unconfirmed import LEASE_SECONDS, Leased, Unconfirmed
@@ -164,7 +171,9 @@ class Dispatch:
             publisher = await broker.publisher(max_message_size=self._settings.max_message_size)
         except BrokerLostError as error:
             return Sending([None], [None], error)
-        exchange, longest_seconds = self._settings.exchange_name, self._settings.publish_timeout
+        exchange = self._settings.exchange_name
+        # The batch has waited for its own messages already, and the server for its transaction.
+        longest_seconds = min(self._settings.publish_timeout, STALL_SECONDS)
         try:
             sending = await send_all(publisher, exchange, [message], longest_seconds, _PROBE_SECONDS)
         except BrokerLostError as error:

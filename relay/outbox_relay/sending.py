@@ -74,7 +74,12 @@ async def send_singly(
         if time.monotonic() >= ends:
             sending.is_cut_short = True
             return sending
-        sent = await send_all(publisher, exchange, [message], longest_seconds / 2)
+        try:
+            sent = await send_all(publisher, exchange, [message], longest_seconds / 2)
+        except BrokerLostError as error:
+            # It was not sent, and those before it keep their outcomes.
+            sending.lost = error
+            return sending
         sending.outcomes[place], sending.waiting[place] = sent.outcomes[0], sent.waiting[0]
         if isinstance(sent.lost, MessageRefusedError):
             sending.outcomes[place] = Unencodable(str(sent.lost))

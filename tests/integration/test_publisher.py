@@ -14,6 +14,7 @@ import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from outbox.topology import Exchange, Topology
+from outbox_cli.local import Services
 from outbox_core.batch_publisher import BatchPublisher
 from outbox_core.broker import Broker
 from outbox_core.broker_errors import (
@@ -25,6 +26,8 @@ from outbox_core.broker_errors import (
     PublishTimeoutError,
 )
 from outbox_core.publisher import CONFIRMED, NACKED, Message, Publisher, RareProperties, Returned, Unencodable
+from tests.integration.administrator import suspended_queue
+from tests.integration.relaying import until
 
 DEADLINE = 30.0
 EXCHANGE = "outbox"
@@ -323,6 +326,28 @@ async def test_a_call_that_is_cancelled_leaves_the_others_their_answers(
         await cancelled
 
     assert await publisher.publish(EXCHANGE, [message()] * 3, DEADLINE) == [CONFIRMED] * 3
+
+
+async def test_a_queue_that_does_not_confirm_keeps_no_answer_from_others(
+    broker: Broker, plain: bool, channel: AbstractChannel, services: Services, rabbitmq_url: str
+) -> None:
+    for name in ("stuck", "free"):
+        await bound(channel, name, {}, name)
+    keys = ["stuck", "free", "nobody.listens"]
+    async with suspended_queue(services, rabbitmq_url, "stuck"):
+        kept, closed = [await broker.publisher(plain=plain) for _ in range(2)]
+        kept_answers, closed_answers = [
+            await publisher.send(EXCHANGE, [message(key) for key in keys], DEADLINE, 0.2)
+            for publisher in (kept, closed)
+        ]
+        for answers in (kept_answers, closed_answers):
+            await until(lambda: None not in answers.outcomes[1:], "the answers for the others")  # noqa: B023
+            assert answers.lost is None
+        await closed.aclose()
+        assert isinstance(closed_answers.lost, BrokerLostError)
+    await until(lambda: kept_answers.outcomes[0] is not None, "the late answer")
+    assert [*kept_answers.outcomes] == [CONFIRMED, CONFIRMED, NO_ROUTE]
+    assert [*closed_answers.outcomes] == [None, CONFIRMED, NO_ROUTE]
 
 
 async def test_after_a_timeout_the_publisher_is_used_up(publisher: Publisher, queue: str) -> None:

@@ -7,7 +7,10 @@ from datetime import timedelta
 import pytest
 
 from outbox import OutboxMessage
+from outbox_cli.local import Services
 from outbox_cli.local.ports import free_ports
+from outbox_core import broker
+from tests.integration.administrator import suspended_queue
 from tests.integration.relaying import FULL, Traffic, traffic_between
 from tests.integration.wire import counted
 
@@ -259,6 +262,22 @@ async def test_one_by_one_over_a_slow_link_settles_as_it_goes(traffic: Traffic) 
         await traffic.stop_all()
     # All at once, and then each alone: once while the batch was cut short, never again and again.
     assert len(inbox.ids) <= 2 * len(before) + 10
+
+
+async def test_by_the_plain_path_a_stuck_queue_multiplies_no_message(
+    traffic: Traffic, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "fast_path", lambda: None)
+    stuck, free = await traffic.inbox("stuck"), await traffic.inbox("free")
+    async with suspended_queue(services, traffic.rabbitmq_url, stuck.queue.name):
+        held, passed = await traffic.emit_many(5, "stuck"), await traffic.emit_many(5, "free")
+        await traffic.relaying(publish_timeout=1)
+        await traffic.until_ids(held)
+        await free.gets(passed)
+        await traffic.until_ids(held, "attempts = 1 AND last_error LIKE 'not confirmed%'")
+    await stuck.gets(held)
+    await traffic.until_ids([])
+    assert (sorted(stuck.ids), sorted(free.ids)) == (sorted(held), sorted(passed))
 
 
 async def test_a_message_that_fails_too_often_is_parked(traffic: Traffic) -> None:

@@ -1,9 +1,12 @@
 """Which routing keys have a queue that does not answer, told from the answers to a batch."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from outbox_core.publisher import CONFIRMED, NACKED, Outcome, Unencodable
-from outbox_relay.sending import unanswered_routes
+from outbox_core.broker_errors import BrokerLostError
+from outbox_core.publisher import CONFIRMED, NACKED, Answers, Message, Outcome, Unencodable
+from outbox_relay.sending import Sending, send_singly, unanswered_routes
 
 YES, NO, BAD = CONFIRMED, None, Unencodable("too large")
 
@@ -24,3 +27,37 @@ YES, NO, BAD = CONFIRMED, None, Unencodable("too large")
 )
 def test_the_routes_of_a_stuck_queue(outcomes: list[Outcome | None], is_current: bool, stuck: str) -> None:
     assert unanswered_routes("abcd", outcomes, is_current=is_current) == frozenset(stuck)
+
+
+class LostAfterOne:
+    """A publisher whose channel is lost behind the first answer."""
+
+    is_usable = True
+    transport = None
+    has_sent = False
+
+    async def send(
+        self,
+        exchange: str,
+        messages: Sequence[Message],
+        timeout: float,  # noqa: ASYNC109 - the signature of a publisher
+        stall_seconds: float | None = None,
+    ) -> Answers:
+        if self.has_sent:
+            raise BrokerLostError("the channel to the broker is gone")
+        self.has_sent = True
+        answers: Answers = Sending([CONFIRMED], [None])
+        return answers
+
+    async def publish(self, exchange: str, messages: Sequence[Message], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - as above
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+
+async def test_what_was_confirmed_one_by_one_is_known_when_the_channel_is_lost() -> None:
+    messages = [Message(key, b"") for key in "abc"]
+    sending = await send_singly(LostAfterOne(), "outbox", messages, longest_seconds=30)
+    assert sending.outcomes == [CONFIRMED, None, None]
+    assert isinstance(sending.lost, BrokerLostError)
