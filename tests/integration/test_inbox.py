@@ -12,14 +12,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
-from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from outbox import Emitter, Listener, listen, schema
 from outbox_core.database import AuthenticationError, Database, UnreachableError
 from outbox_worker import asyncpg_transactions, inbox, sqlalchemy_transactions
 from outbox_worker.connections import Connections
-from outbox_worker.errors import TransactionAbortedError, TransactionEndedError
+from outbox_worker.errors import HandlerTimeoutError, TransactionAbortedError, TransactionEndedError
 from outbox_worker.inbox import Inbox
 from outbox_worker.transactions import (
     DatabaseAwayError,
@@ -255,6 +255,30 @@ async def test_a_cancelled_listener_leaves_nothing_behind(door: Door, database: 
     assert (await noted(database), await mails(database)) == ([], [])
     async with door.begin("a") as entry:
         assert not entry.is_duplicate
+
+
+async def test_what_an_interrupted_listener_has_begun_cannot_commit(
+    door: Door, database: asyncpg.Connection
+) -> None:
+    interrupted = asyncio.Event()
+
+    async def go_on(entry: Entry) -> None:
+        await interrupted.wait()
+        await execute(entry, "INSERT INTO mail VALUES ('late')")
+        if entry.session is not None:
+            await entry.session.commit()
+
+    with pytest.raises(HandlerTimeoutError):
+        async with door.begin("a") as entry:
+            begun = asyncio.create_task(go_on(entry))
+            raise HandlerTimeoutError("the listener took too long")
+    interrupted.set()
+    with pytest.raises((asyncpg.InterfaceError, SQLAlchemyError)):
+        await begun
+    async with door.begin("a") as entry:
+        assert not entry.is_duplicate
+        await execute(entry, "INSERT INTO mail VALUES ('again')")
+    assert (await noted(database), await mails(database)) == ([(QUEUE, "a")], ["again"])
 
 
 async def test_a_message_that_was_handled_is_a_duplicate_in_its_queue_only(

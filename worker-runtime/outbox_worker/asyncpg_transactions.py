@@ -24,7 +24,7 @@ import asyncpg
 from outbox.listener import Listener
 from outbox_core.database import Database, is_lost
 from outbox_worker.connections import Connections, idle_limit
-from outbox_worker.errors import TransactionAbortedError, TransactionEndedError
+from outbox_worker.errors import InterruptedCallError, TransactionAbortedError, TransactionEndedError
 from outbox_worker.inbox import Inbox
 from outbox_worker.transactions import (
     END_SECONDS,
@@ -45,7 +45,8 @@ _DUPLICATE = Entry(is_duplicate=True)
 _SAVEPOINT = f"outbox_{secrets.token_hex(8)}"
 _BEGIN = f"BEGIN; SAVEPOINT {_SAVEPOINT}"
 _COMMIT = f"RELEASE SAVEPOINT {_SAVEPOINT}; COMMIT"
-_ROLL_BACK = f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}; ROLLBACK"
+_UNDO = f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}"
+_ROLL_BACK = f"{_UNDO}; ROLLBACK"
 _READ_COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _ENDED = (asyncpg.InvalidSavepointSpecificationError, asyncpg.NoActiveSQLTransactionError)
 """There is no such savepoint: the transaction that we began is over."""
@@ -261,8 +262,14 @@ class _Transaction:
         Raises that the database is away if that is what the error is about.
         """
         is_in_transaction = connection.is_in_transaction()
+        is_interrupted = isinstance(error, InterruptedCallError | asyncio.CancelledError)
         try:
-            await connection.execute(_ROLL_BACK, timeout=END_SECONDS)
+            if is_interrupted:
+                # What the listener has begun may still use the connection: it ends within the transaction.
+                await connection.execute(_UNDO, timeout=END_SECONDS)
+                connection.terminate()
+            else:
+                await connection.execute(_ROLL_BACK, timeout=END_SECONDS)
         except _ENDED:
             connection.terminate()
             return False

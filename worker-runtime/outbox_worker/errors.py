@@ -7,7 +7,11 @@ class WorkerError(Exception):
     """The worker cannot do its work until somebody changes something."""
 
 
-class HandlerTimeoutError(Exception):
+class InterruptedCallError(Exception):
+    """The listener was not waited for. A task or a thread that it has begun may go on."""
+
+
+class HandlerTimeoutError(InterruptedCallError):
     """The listener took longer than `handler_timeout`."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from outbox_core.consumer import Consumer, Received
 from outbox_core.publisher import Message
+from outbox_worker.errors import InterruptedCallError
 
 _RETURN_COUNTS = ("x-acquired-count", "x-delivery-count")
 """How often a quorum queue has had the message back. Not the number of attempts: they count lost connections,
@@ -17,7 +18,7 @@ _EXTENSION = 1 / 8
 """How much longer a delivery may be held to finish with it, as a part of the longest time."""
 
 
-class LinkLostError(Exception):
+class LinkLostError(InterruptedCallError):
     """The connection of a message was lost during its attempt: another worker may have it by now."""
 
 

@@ -15,7 +15,7 @@ from outbox.drivers.statement import Statement
 from outbox.listener import Listener
 from outbox_core.database import Database, is_lost
 from outbox_worker.connections import limit_idling
-from outbox_worker.errors import TransactionAbortedError, TransactionEndedError
+from outbox_worker.errors import InterruptedCallError, TransactionAbortedError, TransactionEndedError
 from outbox_worker.inbox import Inbox, check_id, fetch
 from outbox_worker.transactions import (
     END_SECONDS,
@@ -205,6 +205,13 @@ class SqlAlchemyTransactions:
         is_broken = connection.invalidated
         try:
             async with asyncio.timeout(END_SECONDS):
+                if isinstance(error, InterruptedCallError):
+                    # What the listener has begun may still use the connection: it ends within the
+                    # transaction, and a session must not begin another one.
+                    await connection.invalidate()
+                    if isinstance(door, AsyncSession):
+                        door.sync_session.bind = None
+                    return False
                 await door.rollback()
                 if noted and await fetch(door, self._inbox.committed, noted[0][0]):
                     raise TransactionEndedError("commit and rollback") from error
