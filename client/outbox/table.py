@@ -140,6 +140,8 @@ class Index:
     """Which query needs it."""
     unique: bool = False
     """Whether it also forbids two rows with the same keys."""
+    essential: bool = True
+    """False if a relay works without it, as slowly as that may be: a table of an earlier version lacks it."""
 
     @property
     def shape(self) -> str:
@@ -234,7 +236,14 @@ INDEXES: tuple[Index, ...] = (
         "ordering_idx",
         ("ordering_key", "id"),
         "ordering_key IS NOT NULL AND sent_at IS NULL",
-        "The relay finds the first row of each key that is still to be sent.",
+        "The relay finds the first row of a key that is still to be sent.",
+    ),
+    Index(
+        "keyed_idx",
+        ("send_after", "id"),
+        f"ordering_key IS NOT NULL AND {PENDING}",
+        "The relay discovers keys by their rows as these become due, so that keys which wait cost nothing.",
+        essential=False,
     ),
 )
 

@@ -93,7 +93,7 @@ class Listening:
         """The connection by which notifications arrive; another object after each loss, None meanwhile."""
         return self._session
 
-    async def ask(self, sql: str) -> Any:
+    async def ask(self, sql: str, *arguments: Any) -> Any:
         """The first row of a statement on the session; None if that is lost, and its locks with it."""
         session = self._session
         if session is None:
@@ -102,7 +102,7 @@ class Listening:
             async with self._asking, asyncio.timeout(self._pace.heard_within_seconds):
                 if sql not in self._prepared:
                     self._prepared[sql] = await session.prepare(sql)
-                return await self._prepared[sql].fetchrow()
+                return await self._prepared[sql].fetchrow(*arguments)
         except _FAILURES as error:
             _log.debug("the listening connection does not answer: %s", error)
             session.terminate()

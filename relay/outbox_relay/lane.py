@@ -9,6 +9,7 @@ from outbox_core.broker import Aside, Broker
 from outbox_core.broker_errors import BrokerLostError, ConnectError, ExchangeMissingError, MessageRefusedError
 from outbox_core.database import Database
 from outbox_core.publisher import Publisher
+from outbox_relay.claims import Claims
 from outbox_relay.errors import ForeignRowsError
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
@@ -52,6 +53,7 @@ class Lane:
         unconfirmed: Unconfirmed,
         wake: Wake,
         watch: Watch,
+        claims: Claims,
         metrics: Metrics,
         stopping: asyncio.Event,
     ) -> None:
@@ -63,6 +65,7 @@ class Lane:
         self._unconfirmed = unconfirmed
         self._wake = wake
         self._watch = watch
+        self._claims = claims
         self._metrics = metrics
         self._stopping = stopping
         self._opening = _OPENING.format(ms=round((settings.publish_timeout + _MARGIN_SECONDS) * 1000))
@@ -80,23 +83,20 @@ class Lane:
 
     async def run(self) -> None:
         """Move batches until asked to stop."""
-        after_key = ""
         try:
             while not self._stopping.is_set():
-                moved = await self._move(after_key)
+                moved = await self._move()
                 if moved is None:
                     continue
-                began_at_first_key, after_key = not after_key, moved.last_key
                 await self._watch.claimed(moved.rows, is_full=moved.is_full)
                 if moved.is_full:
                     self._wake.up("more")
-                # No notification announces a key's next row, so the claim is repeated at once.
-                elif not moved.goes_on and not moved.has_keys and began_at_first_key:
+                elif not moved.goes_on and not moved.has_more:
                     await self._rest()
         finally:
             await self._disconnect()
 
-    async def _move(self, after_key: str) -> Moved | None:
+    async def _move(self) -> Moved | None:
         """One batch, or None after a failure that time will heal."""
         try:
             if not await self._broker_is_ready():
@@ -107,7 +107,7 @@ class Lane:
             self._wake.arrived()
             self._watch.looks()
             moved = await self._transfer.once(
-                transaction, self._broker, publisher, after_key, singly=self._singly, goes_on=self._is_woken
+                transaction, self._broker, publisher, singly=self._singly, goes_on=self._is_woken
             )
             if moved.unanswered:
                 await self._leave(publisher, moved.unanswered)
@@ -177,10 +177,10 @@ class Lane:
         transaction = await self._connected()
         connection = transaction.connection
         if not self._database.pooled:
-            return await connection.fetchrow(self._queries.look)
+            return await connection.fetchrow(self._queries.look, *self._claims.positions())
         # Outside of a transaction a pooler may give each step of a statement another session.
         async with connection.transaction(isolation="read_committed"):
-            return await connection.fetchrow(self._queries.look)
+            return await connection.fetchrow(self._queries.look, *self._claims.positions())
 
     async def _roll_back(self) -> None:
         if self._transaction is not None:
@@ -210,7 +210,8 @@ class Lane:
         """
         self._publisher = None
         aside: Aside | None = None
-        if unanswered > _MOST_UNANSWERED:
+        # Under an alarm the broker reads from no connection; a new one would only not know it yet.
+        if unanswered > _MOST_UNANSWERED and not self._broker.is_blocked:
             try:
                 aside = await self._broker.set_aside(publisher)
             except ConnectError as error:
@@ -239,6 +240,8 @@ class Lane:
         reason = self.problem = str(error) or "no answer in time"
         self._metrics.failed("database", type(error).__name__)
         _log.warning("lost %s: %s", self._database.where, reason)
+        # The next one may be to another server, with another clock.
+        self._claims.reset()
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
             transaction.connection.terminate()

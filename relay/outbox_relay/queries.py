@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import TypeAlias
 
-from outbox.table import TableName
+from outbox.table import PENDING, TableName
 
 Key: TypeAlias = tuple[int, int]
 """What identifies a row: the oid of its partition, or of the table if it has none, and its id."""
@@ -16,17 +16,28 @@ _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 # What the wire needs, computed where the clock is. Moments are compared as seconds: a row with an infinite
 # one, or with an expiration that ends beyond the last date there is, must not fail the claim of all others.
 # A large body does not come along: a batch of them would not fit into memory.
-_COLUMNS = """message.tableoid AS partition, message.id, message.message_id::text, message.routing_key,
-        message.content_type,
-        CASE WHEN octet_length(message.body) <= 16384 THEN message.body END AS body,
-        octet_length(message.body) AS size,
-        message.headers::text, message.tracking_ids::text, message.ordering_key, message.attempts,
-        CASE WHEN isfinite(message.created_at) THEN extract(epoch FROM message.created_at)::bigint END
-            AS timestamp,
-        (extract(epoch FROM clock_timestamp()) - extract(epoch FROM message.created_at))::float8 AS age,
-        (extract(epoch FROM message.send_after) + extract(epoch FROM message.expiration)
-            - extract(epoch FROM clock_timestamp()))::float8 AS remaining,
-        date_part('epoch', clock_timestamp()) AS clock"""
+_COLUMNS = {
+    "partition": "message.tableoid",
+    "id": "message.id",
+    "message_id": "message.message_id::text",
+    "routing_key": "message.routing_key",
+    "content_type": "message.content_type",
+    "body": "CASE WHEN octet_length(message.body) <= 16384 THEN message.body END",
+    "size": "octet_length(message.body)",
+    "headers": "message.headers::text",
+    "tracking_ids": "message.tracking_ids::text",
+    "ordering_key": "message.ordering_key",
+    "attempts": "message.attempts",
+    "timestamp": (
+        "CASE WHEN isfinite(message.created_at) THEN extract(epoch FROM message.created_at)::bigint END"
+    ),
+    "age": "(extract(epoch FROM clock_timestamp()) - extract(epoch FROM message.created_at))::float8",
+    "remaining": (
+        "(extract(epoch FROM message.send_after) + extract(epoch FROM message.expiration)"
+        " - extract(epoch FROM clock_timestamp()))::float8"
+    ),
+    "clock": "date_part('epoch', clock_timestamp())",
+}
 
 # What is left of an expiration counts from the new time on, so that the moment at which it ends stays the
 # same, unless that is beyond the last date there is.
@@ -37,17 +48,56 @@ _DUE_LATER = """send_after = clock_timestamp() + given.delay * interval '1 secon
     END"""
 
 
+# As index conditions: what is compared with a column has to be an expression without one.
+_MACROS = {
+    "columns": ",\n        ".join(f"{sql} AS {name}" for name, sql in _COLUMNS.items()),
+    "no_columns": ", ".join(["NULL"] * len(_COLUMNS)),
+    "due_later": _DUE_LATER,
+    "pending": PENDING,
+    "keyless_due": f"ordering_key IS NULL AND {PENDING} AND send_after <= pg_catalog.statement_timestamp()",
+    "keyed_due": f"ordering_key IS NOT NULL AND {PENDING} AND send_after <= pg_catalog.statement_timestamp()",
+    "first_id": "(-9223372036854775808)::pg_catalog.int8",
+    "moment": (
+        "CASE WHEN {}::pg_catalog.int8 IS NULL THEN '-infinity'::pg_catalog.timestamptz"
+        " ELSE 'epoch'::pg_catalog.timestamptz"
+        " + {}::pg_catalog.int8 * '1 microsecond'::pg_catalog.interval END"
+    ),
+    "micros": (
+        "CASE WHEN pg_catalog.isfinite({}) THEN (extract(epoch FROM {}) * 1000000)::pg_catalog.int8 END"
+    ),
+    # A range and not an equation of keys: with it no other index can look cheaper, whatever the statistics.
+    "first_of_key": """SELECT tableoid AS partition, id, send_after, parked_at
+        FROM {table} AS queued
+        WHERE sent_at IS NULL AND ordering_key <= candidate.ordering_key
+            AND (ordering_key, id) >= (candidate.ordering_key, {})
+        ORDER BY ordering_key, id
+        LIMIT 1""",
+}
+"""What stands for longer texts in `queries.sql`; `{}` is what follows the colon there."""
+
+_MACRO = re.compile(r"\{(\w+)(?::((?:[^{}]|\{\w+\})*))?\}")
+
+
+def _expanded(sql: str, table: TableName) -> str:
+    def expand(found: re.Match[str]) -> str:
+        name, argument = found.groups()
+        text = table.sql if name == "table" else _MACROS[name]
+        return _expanded(text.replace("{}", argument or ""), table) if name != "table" else text
+
+    return _MACRO.sub(expand, sql)
+
+
 class Queries:
     """Every query of the relay, spelled for one table."""
 
     def __init__(self, table: TableName) -> None:
         script = resources.files("outbox_relay").joinpath("queries.sql").read_text()
-        for name, sql in (("{columns}", _COLUMNS), ("{due_later}", _DUE_LATER), ("{table}", table.sql)):
-            script = script.replace(name, sql)
-        texts = dict(_named(script))
-        self.claim_first = texts["claim"].replace("{beyond}", ">=")
-        self.claim_after = texts["claim"].replace("{beyond}", ">")
+        texts = {name: _expanded(sql, table) for name, sql in _named(script)}
+        self.claim = texts["claim"]
         self.look = texts["look"]
+        self.late = texts["late"]
+        self.claimable_keys = texts["claimable_keys"]
+        self.claimable = texts["claimable"]
         self.partitions = texts["partitions"]
         self.bodies = texts["bodies"]
         self.delete = texts["delete"]

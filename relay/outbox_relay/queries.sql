@@ -1,82 +1,176 @@
 -- name: claim
--- Lock a batch: what is due without an ordering key, in the order of its index, and of each key that is due
--- its first row. A row that another lane or replica has locked is passed over, and so is its key: a key has
--- at most one row in flight. $1: how many of each kind; $2: the key from which on, or after which, to look for
--- keyed rows, so that a batch begins where the last one ended and every key gets its turn. What is due is told by
--- the time of the statement: its transaction may have begun before the one that wrote a row. A row is identified
--- by its partition and its id: a partitioned table has no index that keeps ids unique across partitions.
-WITH RECURSIVE keyless AS MATERIALIZED (
+-- Lock a batch: rows that are due without an ordering key, in the order of their index, and of each ordering key
+-- the first row, if it is due. A locked row is passed over, and so is its key: a key has at most one row in flight.
+--
+-- $1: how many of each kind. $2, $3: the position of the first row without a key to read; before it are rows that
+-- were claimed, and dead index entries. $4: ids of rows before that position that were committed late. $5: keys to
+-- claim from; $6: the id of each from which on its rows are to be read. $7, $8: the position after which due rows
+-- of other keys are read; $9: how many of them.
+--
+-- Which rows are due depends on the time of the statement: its transaction may have begun before the one that wrote
+-- a row. A row is identified by its partition and its id: a partitioned table has no index that keeps ids unique
+-- across partitions. The last row of the result has no message but a report, read by `Claims`.
+WITH keyless AS MATERIALIZED (
     SELECT {columns}
     FROM {table} AS message
-    WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= statement_timestamp()
+    WHERE {keyless_due} AND (send_after, id) >= ({moment:$2}, $3::pg_catalog.int8)
     ORDER BY send_after, id
-    LIMIT $1::integer
+    LIMIT $1::pg_catalog.int4
     FOR UPDATE SKIP LOCKED
-), head AS (
-    -- One index probe for each key, however many rows it has.
-    (
-        SELECT tableoid AS partition, ordering_key, id, send_after, parked_at
-        FROM {table}
-        WHERE ordering_key {beyond} $2::text AND sent_at IS NULL
-        ORDER BY ordering_key, id
-        LIMIT 1
-    )
+), late AS MATERIALIZED (
+    SELECT {columns}
+    FROM {table} AS message
+    WHERE id = ANY ($4::pg_catalog.int8[])
+        AND {keyless_due} AND (send_after, id) < ({moment:$2}, $3::pg_catalog.int8)
+    FOR UPDATE SKIP LOCKED
+), discovered AS MATERIALIZED (
+    SELECT ordering_key, send_after, id
+    FROM {table} AS message
+    WHERE {keyed_due} AND (send_after, id) > ({moment:$7}, $8::pg_catalog.int8)
+    ORDER BY send_after, id
+    LIMIT $9::pg_catalog.int4
+), candidate AS MATERIALIZED (
+    SELECT ordering_key, from_id
+    FROM ROWS FROM (
+        pg_catalog.unnest($5::pg_catalog.text[]), pg_catalog.unnest($6::pg_catalog.int8[])
+    ) AS given (ordering_key, from_id)
     UNION ALL
-    SELECT following.*
-    FROM head, LATERAL (
-        SELECT tableoid AS partition, ordering_key, id, send_after, parked_at
-        FROM {table}
-        WHERE ordering_key > head.ordering_key AND sent_at IS NULL
-        ORDER BY ordering_key, id
-        LIMIT 1
-    ) AS following
+    SELECT DISTINCT ordering_key, {first_id}
+    FROM discovered
+    WHERE ordering_key <> ALL ($5::pg_catalog.text[])
+), head AS MATERIALIZED (
+    SELECT candidate.ordering_key, first.partition, first.id, first.send_after, first.parked_at
+    FROM candidate LEFT JOIN LATERAL (
+        {first_of_key:candidate.from_id}
+    ) AS first ON true
 ), keyed AS MATERIALIZED (
     SELECT {columns}
-    FROM head JOIN {table} AS message ON message.id = head.id AND message.tableoid = head.partition
-    WHERE head.parked_at IS NULL AND head.send_after <= statement_timestamp() AND message.sent_at IS NULL
-        AND message.parked_at IS NULL AND message.send_after <= statement_timestamp()
-    LIMIT $1::integer
+    FROM {table} AS message
+    WHERE id = ANY (ARRAY(
+            SELECT id FROM head WHERE parked_at IS NULL AND send_after <= pg_catalog.statement_timestamp()
+        ))
+        -- IS TRUE keeps this a filter: as a join it might be planned to read the whole table.
+        AND ((message.tableoid, message.id) IN (SELECT partition, id FROM head)) IS TRUE
+        AND {keyed_due}
+    LIMIT $1::pg_catalog.int4
     FOR UPDATE OF message SKIP LOCKED
+), report AS (
+    SELECT pg_catalog.json_build_object(
+        'clock', {micros:pg_catalog.statement_timestamp()},
+        'first', (
+            SELECT pg_catalog.json_build_array({micros:send_after}, id)
+            FROM {table} AS message
+            WHERE {keyless_due} AND (send_after, id) >= ({moment:$2}, $3::pg_catalog.int8)
+            ORDER BY send_after, id
+            LIMIT 1
+        ),
+        'discovered', (SELECT pg_catalog.count(*) FROM discovered),
+        'last', (
+            SELECT pg_catalog.json_build_array({micros:send_after}, id)
+            FROM discovered
+            ORDER BY send_after DESC, id DESC
+            LIMIT 1
+        ),
+        'keys', (SELECT pg_catalog.json_object_agg(ordering_key, id) FROM (
+            SELECT ordering_key, pg_catalog.min(id) AS id FROM discovered GROUP BY ordering_key
+        ) AS key),
+        'unclaimable', (
+            SELECT pg_catalog.json_agg(ordering_key)
+            FROM head
+            WHERE id IS NULL OR parked_at IS NOT NULL OR send_after > pg_catalog.statement_timestamp()
+        )
+    )::pg_catalog.text AS text
 )
-SELECT * FROM keyless UNION ALL SELECT * FROM keyed
+SELECT *, NULL AS report FROM keyless
+UNION ALL
+SELECT *, NULL FROM late
+UNION ALL
+SELECT *, NULL FROM keyed
+UNION ALL
+SELECT {no_columns}, text FROM report
 
 -- name: look
--- Whether something is due that was not claimed, since somebody else has it; and how many seconds from now the
--- nearest message is due that is not due yet, NULL where there is none.
-WITH RECURSIVE head AS (
-    (
-        SELECT ordering_key, id, send_after, parked_at
-        FROM {table}
-        WHERE ordering_key IS NOT NULL AND sent_at IS NULL
-        ORDER BY ordering_key, id
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT following.*
-    FROM head, LATERAL (
-        SELECT ordering_key, id, send_after, parked_at
-        FROM {table}
-        WHERE ordering_key > head.ordering_key AND sent_at IS NULL
-        ORDER BY ordering_key, id
-        LIMIT 1
-    ) AS following
-)
+-- Whether something is due that was not claimed, since somebody else has locked it; and in how many seconds the
+-- next message is due, NULL if there is none. $1, $2: the position of the first row without a key to read; $3, $4:
+-- the one after which rows with a key are read.
 SELECT
     EXISTS (
-        SELECT FROM {table}
-        WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= now()
-    ) OR EXISTS (SELECT FROM head WHERE parked_at IS NULL AND send_after <= now()) AS is_due,
+        SELECT FROM {table} AS message
+        WHERE {keyless_due} AND (send_after, id) >= ({moment:$1}, $2::pg_catalog.int8)
+    ) OR EXISTS (
+        SELECT FROM {table} AS message
+        WHERE {keyed_due} AND (send_after, id) > ({moment:$3}, $4::pg_catalog.int8)
+    ) AS is_due,
     -- A message that somebody holds back until infinity has no interval to it.
     (extract(epoch FROM least(
         (
             SELECT send_after
-            FROM {table}
-            WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after > now()
+            FROM {table} AS message
+            WHERE ordering_key IS NULL AND {pending} AND send_after > pg_catalog.statement_timestamp()
             ORDER BY send_after, id
             LIMIT 1
         ),
-        (SELECT min(send_after) FROM head WHERE parked_at IS NULL AND send_after > now())
-    )) - extract(epoch FROM clock_timestamp()))::float8 AS next_seconds
+        (
+            SELECT send_after
+            FROM {table} AS message
+            WHERE ordering_key IS NOT NULL AND {pending} AND send_after > pg_catalog.statement_timestamp()
+            ORDER BY send_after, id
+            LIMIT 1
+        )
+    )) - extract(epoch FROM pg_catalog.clock_timestamp()))::pg_catalog.float8 AS next_seconds
+
+-- name: late
+-- The due rows without a key before a position: they were committed late. $1, $2: the position; $3: how many.
+SELECT id, {micros:send_after} AS micros
+FROM {table} AS message
+WHERE {keyless_due} AND (send_after, id) < ({moment:$1}, $2::pg_catalog.int8)
+ORDER BY send_after, id
+LIMIT $3::pg_catalog.int4
+
+-- name: claimable_keys
+-- Keys of which the first row can be claimed, among those of a page of due rows. $1, $2: the position after which
+-- the page begins; $3, $4: the one at which the last page ends; $5: how many rows it has. One row: how many rows
+-- there were, the position of the last one, and the keys, each with the lowest id found.
+WITH page AS MATERIALIZED (
+    SELECT ordering_key, send_after, id
+    FROM {table} AS message
+    WHERE {keyed_due} AND (send_after, id) > ({moment:$1}, $2::pg_catalog.int8)
+        AND (send_after, id) <= ({moment:$3}, $4::pg_catalog.int8)
+    ORDER BY send_after, id
+    LIMIT $5::pg_catalog.int4
+), candidate AS MATERIALIZED (
+    SELECT ordering_key, pg_catalog.min(id) AS id FROM page GROUP BY ordering_key
+)
+SELECT
+    (SELECT pg_catalog.count(*) FROM page) AS rows,
+    last.micros,
+    last.id,
+    (
+        SELECT pg_catalog.json_object_agg(candidate.ordering_key, candidate.id)
+        FROM candidate CROSS JOIN LATERAL (
+            {first_of_key:{first_id}}
+        ) AS first
+        WHERE first.parked_at IS NULL AND first.send_after <= pg_catalog.statement_timestamp()
+    )::pg_catalog.text AS keys
+FROM (SELECT) AS always LEFT JOIN (
+    SELECT {micros:send_after} AS micros, id FROM page ORDER BY send_after DESC, id DESC LIMIT 1
+) AS last ON true
+
+-- name: claimable
+-- Whether any row could be claimed, if nobody had it locked. Of due rows with a key the first 10,000 are looked at:
+-- that none of so many is the first of its key means that they wait for rows that are parked or not due.
+SELECT EXISTS (SELECT FROM {table} AS message WHERE {keyless_due}) OR EXISTS (
+    SELECT FROM (
+        SELECT ordering_key, id
+        FROM {table} AS message
+        WHERE {keyed_due}
+        ORDER BY send_after, id
+        LIMIT 10000
+    ) AS candidate CROSS JOIN LATERAL (
+        {first_of_key:{first_id}}
+    ) AS first
+    WHERE first.id = candidate.id
+) AS is_any
 
 -- name: partitions
 -- The table and its partitions, of which claimed rows have to be. $1: the table's quoted name.

@@ -15,6 +15,7 @@ from outbox_core.health import Readiness
 from outbox_core.listening import Listening
 from outbox_core.signals import Shutdown
 from outbox_core.starting import beside, broker_may_come, broker_reason, end, one_of, patiently
+from outbox_relay.claims import Claims
 from outbox_relay.errors import TableError
 from outbox_relay.hooks import Hook, Hooks
 from outbox_relay.lane import Lane
@@ -22,6 +23,7 @@ from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
 from outbox_relay.routes import Routes
 from outbox_relay.settings import Settings
+from outbox_relay.sweep import Sweep
 from outbox_relay.transaction import Transaction
 from outbox_relay.transfer import Transfer
 from outbox_relay.unconfirmed import Unconfirmed
@@ -106,10 +108,11 @@ class MessageRelay:
             await broker.aclose()
 
     async def _relay(self, database: Database, broker: Broker, stopping: asyncio.Event) -> None:
-        wake = Wake()
-        watch = Watch(self.settings, self._queries.look, wake)
+        wake, claims = Wake(), Claims()
+        watch = Watch(self.settings, self._queries.look, claims, wake)
         listening = watch.listening = self._listening(database, watch)
-        transfer, unconfirmed = self._transfer(database, wake)
+        transfer, unconfirmed = self._transfer(database, wake, claims)
+        sweep = Sweep(database, self._queries, claims, wake, watch.unswept)
         lanes = [
             self._lane(
                 database=database,
@@ -118,6 +121,7 @@ class MessageRelay:
                 unconfirmed=unconfirmed,
                 wake=wake,
                 watch=watch,
+                claims=claims,
                 stopping=stopping,
             )
             for _ in range(self.settings.lanes)
@@ -131,7 +135,7 @@ class MessageRelay:
             is_idle=watch.is_idle,
         )
         self._watch(broker, lanes, upkeep)
-        helpers = [broker.run(), upkeep.run(), unconfirmed.run()]
+        helpers = [broker.run(), upkeep.run(), unconfirmed.run(), sweep.run()]
         if listening is not None:
             helpers += [listening.run(), watch.run()]
         async with beside(*helpers):
@@ -146,7 +150,7 @@ class MessageRelay:
             await self._prepare_exchange(broker)
             connection = await database.connect("outbox-relay")
             publisher = await broker.publisher(max_message_size=self.settings.max_message_size)
-            transfer, _ = self._transfer(database, Wake())
+            transfer, _ = self._transfer(database, Wake(), Claims())
             try:
                 moved = await transfer.once(Transaction(connection), broker, publisher)
             finally:
@@ -223,7 +227,7 @@ class MessageRelay:
             poll_seconds=self.settings.poll_interval,
         )
 
-    def _transfer(self, database: Database, wake: Wake) -> tuple[Transfer, Unconfirmed]:
+    def _transfer(self, database: Database, wake: Wake, claims: Claims) -> tuple[Transfer, Unconfirmed]:
         routes = Routes(self.settings.backoff_initial, self.settings.backoff_maximum)
         unconfirmed = Unconfirmed(
             settings=self.settings,
@@ -241,6 +245,7 @@ class MessageRelay:
             hooks=self._hooks,
             routes=routes,
             unconfirmed=unconfirmed,
+            claims=claims,
         )
         return transfer, unconfirmed
 
@@ -253,6 +258,7 @@ class MessageRelay:
         unconfirmed: Unconfirmed,
         wake: Wake,
         watch: Watch,
+        claims: Claims,
         stopping: asyncio.Event,
     ) -> Lane:
         return Lane(
@@ -264,6 +270,7 @@ class MessageRelay:
             unconfirmed=unconfirmed,
             wake=wake,
             watch=watch,
+            claims=claims,
             metrics=self._metrics,
             stopping=stopping,
         )

@@ -12,6 +12,7 @@ from typing import Any
 from outbox.table import TableName
 from outbox_core.broker import Broker
 from outbox_core.publisher import Publisher
+from outbox_relay.claims import Claim, Claims
 from outbox_relay.dispatch import Dispatch, Dispatched, key_of, relayed_of
 from outbox_relay.errors import ForeignRowsError
 from outbox_relay.hooks import Hooks, tell
@@ -39,10 +40,8 @@ class Moved:
     """There may be more to claim at once."""
     goes_on: bool
     """The next batch is begun, and has to follow at once."""
-    last_key: str
-    """The ordering key after which the next claim looks for keyed rows; empty for the first key."""
-    has_keys: bool
-    """Some rows had an ordering key, and the next of that key may be due."""
+    has_more: bool
+    """Something is known that can be claimed at once, such as the next row of an ordering key."""
     unanswered: int = 0
     """How many messages were sent and not confirmed in time."""
     is_cut_short: bool = False
@@ -61,8 +60,10 @@ class Transfer:
         hooks: Hooks,
         routes: Routes,
         unconfirmed: Unconfirmed,
+        claims: Claims,
     ) -> None:
         self._settings = settings
+        self._claims = claims
         self._dispatch = Dispatch(settings, metrics, routes, unconfirmed)
         self._unconfirmed = unconfirmed
         self.settled = 0
@@ -78,7 +79,6 @@ class Transfer:
         transaction: Transaction,
         broker: Broker,
         publisher: Publisher,
-        after_key: str = "",
         *,
         singly: bool = False,
         goes_on: Callable[[], bool] | None = None,
@@ -90,27 +90,20 @@ class Transfer:
         the middle, what was confirmed until then is settled before the `BrokerLostError` is raised.
         """
         started = time.perf_counter()
-        connection = transaction.connection
         await transaction.begin()
+        claim = self._claims.begin(self._settings.batch_size)
         try:
-            rows = await self._claim(connection, after_key)
+            rows = await self._claim(transaction.connection, claim)
             if not rows and goes_on is not None:
                 # The transaction has done nothing, and will do for the next claim.
-                return self._moved(rows, _NOTHING, goes_on)
-            bodies = await self._bodies(connection, rows)
-            done = (
-                await self._dispatch.send(rows, bodies, broker, publisher, singly=singly)
-                if rows
-                else _NOTHING
-            )
-            script = await self._settle(connection, rows, done.verdicts)
-            moved = self._moved(rows, done, goes_on)
-            may_follow = goes_on is not None and not moved.has_keys
-            follows = (moved.goes_on or may_follow) and done.lost is None
-            await transaction.end(script, and_begin=follows)
+                done, follows = _NOTHING, goes_on()
+            else:
+                done, follows = await self._send(transaction, rows, broker, publisher, goes_on, singly=singly)
         except BaseException:
             await transaction.roll_back()
             raise
+        finally:
+            self._claims.ended(claim)
         self.settled += sum(not isinstance(verdict, Leave) for verdict in done.verdicts)
         self._unconfirmed.add(done.leased)
         if rows:
@@ -118,7 +111,35 @@ class Transfer:
             await self._report(rows, done.verdicts)
         if done.lost is not None:
             raise done.lost
-        return moved
+        return Moved(
+            len(rows),
+            self._is_full(rows),
+            follows,
+            has_more=self._claims.has_more,
+            unanswered=done.unanswered,
+            is_cut_short=done.is_cut_short,
+        )
+
+    async def _send(
+        self,
+        transaction: Transaction,
+        rows: Sequence[Any],
+        broker: Broker,
+        publisher: Publisher,
+        goes_on: Callable[[], bool] | None,
+        *,
+        singly: bool,
+    ) -> tuple[Dispatched, bool]:
+        """Publish and settle the claimed rows; also returns whether the next batch has to follow at once."""
+        connection = transaction.connection
+        bodies = await self._bodies(connection, rows)
+        done = await self._dispatch.send(rows, bodies, broker, publisher, singly=singly) if rows else _NOTHING
+        script = await self._settle(connection, rows, done.verdicts)
+        follows = self._is_full(rows) or (goes_on is not None and goes_on())
+        has_keys = any(row["ordering_key"] is not None for row in rows)
+        may_follow = goes_on is not None and not has_keys
+        await transaction.end(script, and_begin=(follows or may_follow) and done.lost is None)
+        return done, follows
 
     async def rehearse(self, connection: Any) -> None:
         """Settle nothing, so that asyncpg knows each statement and the types of its arguments.
@@ -134,9 +155,8 @@ class Transfer:
             await connection.execute(query, *[[]] * arguments)
         await self._read_partitions(connection)
 
-    async def _claim(self, connection: Any, after_key: str) -> Sequence[Any]:
-        query = self._queries.claim_after if after_key else self._queries.claim_first
-        rows: Sequence[Any] = await connection.fetch(query, self._settings.batch_size, after_key)
+    async def _claim(self, connection: Any, claim: Claim) -> Sequence[Any]:
+        *rows, last = await connection.fetch(self._queries.claim, *claim.arguments)
         found = {row["partition"] for row in rows}
         if not found <= self._partitions:
             # Partitions are added while the relay runs.
@@ -146,6 +166,8 @@ class Transfer:
                 f"table {self._table}: a claim has returned rows of another table, which are left alone; "
                 "a pooler may mix up the sessions of its clients: connect the relay to the server directly"
             )
+        keys = [row["ordering_key"] for row in rows if row["ordering_key"] is not None]
+        self._claims.found(claim, last["report"], keys)
         return rows
 
     async def _read_partitions(self, connection: Any) -> None:
@@ -199,21 +221,11 @@ class Transfer:
                 case Drop(reason):
                     self._metrics.dropped(reason)
 
-    def _moved(self, rows: Sequence[Any], done: Dispatched, goes_on: Callable[[], bool] | None) -> Moved:
+    def _is_full(self, rows: Sequence[Any]) -> bool:
+        """True if as many rows of one kind were claimed as a batch may have, so that there may be more."""
         size = self._settings.batch_size
-        keys = [row["ordering_key"] for row in rows if row["ordering_key"] is not None]
-        full_of_keys = len(keys) >= size
-        is_full = full_of_keys or len(rows) - len(keys) >= size
-        follows = is_full or (goes_on is not None and goes_on())
-        return Moved(
-            len(rows),
-            is_full,
-            follows,
-            keys[-1] if full_of_keys else "",
-            has_keys=bool(keys),
-            unanswered=done.unanswered,
-            is_cut_short=done.is_cut_short,
-        )
+        keyed = sum(row["ordering_key"] is not None for row in rows)
+        return keyed >= size or len(rows) - keyed >= size
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:

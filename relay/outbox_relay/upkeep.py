@@ -112,9 +112,9 @@ class Upkeep:
 
     async def _is_any_claimable(self, connection: Any) -> bool:
         async with self._transaction(connection):
-            row = await connection.fetchrow(self._queries.look)
-        is_due: bool = row["is_due"]
-        return is_due
+            row = await connection.fetchrow(self._queries.claimable)
+        is_any: bool = row["is_any"]
+        return is_any
 
     async def _check(self, connection: Any) -> None:
         """Look whether the table still is what the relay needs: rows that a policy hides are not even due."""

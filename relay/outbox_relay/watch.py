@@ -17,6 +17,7 @@ from outbox.schema import ASLEEP_LOCK, DUTY_LOCK
 from outbox.table import TableName, quote_literal
 from outbox_core.echo import CONTROL_PREFIX
 from outbox_core.listening import Listening
+from outbox_relay.claims import Claims
 from outbox_relay.settings import Settings
 from outbox_relay.wake import Wake, WakeReason
 
@@ -64,8 +65,11 @@ Look = Callable[[], Awaitable[Any]]
 class Watch:
     """What the lanes of one relay know together about when to look at the table."""
 
-    def __init__(self, settings: Settings, look_sql: str, wake: Wake) -> None:
+    def __init__(self, settings: Settings, look_sql: str, claims: Claims, wake: Wake) -> None:
         """`look_sql` is the query that tells whether and when something is due."""
+        self._claims = claims
+        self.unswept = asyncio.Event()
+        """Set at each look at the table, and when the relay falls asleep."""
         self._wake = wake
         self._deaf_seconds = settings.poll_interval
         self._seconds = settings.notification_timeout
@@ -158,6 +162,7 @@ class Watch:
     def looks(self) -> None:
         """A lane looks at the table now."""
         self._looked_at = time.monotonic()
+        self.unswept.set()
 
     async def claimed(self, rows: int, *, is_full: bool) -> None:
         """A lane has claimed and settled so many rows."""
@@ -246,6 +251,7 @@ class Watch:
         row = await self._ask(f"SELECT pg_try_advisory_lock({self._asleep_key}) AS is_held")
         if row is not None and row["is_held"]:
             self._asleep_in = session
+            self.unswept.set()
 
     async def _stay_awake(self) -> None:
         """Have nobody notify, as the table is looked at all the time."""
@@ -259,8 +265,8 @@ class Watch:
             self._called_at = time.monotonic()
             await self._ask(f"SELECT pg_catalog.pg_notify({self._channel}, {quote_literal(self._help)})")
 
-    async def _ask(self, sql: str) -> Any:
-        return await self.listening.ask(sql) if self.listening is not None else None
+    async def _ask(self, sql: str, *arguments: Any) -> Any:
+        return await self.listening.ask(sql, *arguments) if self.listening is not None else None
 
     # -- duty
 
@@ -291,7 +297,7 @@ class Watch:
         if self.is_on_duty:
             await self._ask("SELECT")
             self._beat_seconds = _BEAT_SECONDS
-        elif (row := await self._ask(self._beat_sql)) is not None:
+        elif (row := await self._ask(self._beat_sql, *self._claims.positions())) is not None:
             if row["is_on_duty"]:
                 self._duty_in = session
                 self._empty_looks = 0

@@ -7,6 +7,7 @@ import pytest
 
 from outbox.table import TableName
 from outbox_core.database import Database
+from outbox_relay.claims import Claims
 from outbox_relay.hooks import Hooks
 from outbox_relay.metrics import Metrics
 from outbox_relay.queries import Queries
@@ -124,6 +125,7 @@ async def test_a_batch_is_settled_without_a_question_to_the_server(world: World)
         hooks=hooks,
         routes=routes,
         unconfirmed=unconfirmed,
+        claims=Claims(),
     )
     asked: list[str] = []
     async with world.database() as database:

@@ -11,6 +11,7 @@ import pytest
 from outbox import schema
 from outbox.table import COLUMNS, TableName
 from outbox_core import backlog
+from outbox_relay.claims import Claims
 from outbox_relay.queries import Queries
 from outbox_relay.retention import Retention
 from outbox_worker.inbox import Inbox
@@ -150,7 +151,7 @@ async def test_queries_on_a_partitioned_table_walk_indexes(traffic: Traffic) -> 
             )
     await traffic.database.execute("ANALYZE outbox_table")
     plans = {
-        "claim": await explained(traffic.database, QUERIES.claim_first, 100, ""),
+        "claim": await explained(traffic.database, QUERIES.claim, *Claims().begin(100).arguments),
         "purge_sent": await explained(traffic.database, QUERIES.purge_sent, 3600.0, 100),
         "purge_parked": await explained(traffic.database, QUERIES.purge_parked, 3600.0, 100),
         "bodies": await explained(traffic.database, QUERIES.bodies, [1, 2, 3]),

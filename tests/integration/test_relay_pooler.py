@@ -177,14 +177,14 @@ async def test_rows_of_another_table_are_neither_published_nor_settled(
     inbox = await traffic.inbox("#")
     relay = traffic.relay(lanes=1)
     # As a pooler would that gives the relay a session in which another one has prepared its claim.
-    queries, right = relay._queries, relay._queries.claim_first
-    queries.claim_first = right.replace('"outbox_table"', '"other_table"')
+    queries, right = relay._queries, relay._queries.claim
+    queries.claim = right.replace('"outbox_table"', '"other_table"')
     await traffic.start(relay)
     with caplog.at_level(logging.WARNING):
         await traffic.until(lambda: "rows of another table" in caplog.text, "the mistake to be noticed")
     assert "nothing stays prepared" in caplog.text
     assert "rows of another table" in str(relay.unready_reason())
-    queries.claim_first = right
+    queries.claim = right
     sent = await traffic.emit("a")
     await inbox.gets([sent])
     assert inbox.ids == [sent]

@@ -116,6 +116,7 @@ async def test_a_missing_column_is_found_with_the_indexes_it_took_along(connecti
     found = {(problem.kind, problem.object) for problem in await schema.check(connection)}
     assert found == {
         ("missing_column", "ordering_key"),
+        ("missing_index", "outbox_table_keyed_idx"),
         ("missing_index", "outbox_table_ordering_idx"),
         ("missing_index", "outbox_table_pending_idx"),
     }

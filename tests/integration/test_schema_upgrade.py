@@ -131,6 +131,7 @@ async def test_the_originals_objects_are_gone(connection: Any) -> None:
         "outbox_table_parked_idx",
         "outbox_table_timer_idx",
         "outbox_table_ordering_idx",
+        "outbox_table_keyed_idx",
     }
     assert await names(connection, "pg_trigger WHERE NOT tgisinternal", "tgname") == {
         "outbox_table_notify",

@@ -166,11 +166,11 @@ def _index_problems(observed: ObservedTable, expected: Expected) -> Iterator[Pro
         if not alike:
             name = expected.table.derived(index.suffix)
             text = f"index {quote_identifier(name)}, {index.shape}, is missing; {_UPGRADE}"
-            yield _problem(expected.table, "missing_index", name, text)
+            yield _problem(expected.table, "missing_index", name, text, slows_only=not index.essential)
         elif not any(live.usable for live in alike):
             name = alike[0].name
             text = f"index {quote_identifier(name)} was not built to its end; drop it and {_UPGRADE}"
-            yield _problem(expected.table, "invalid_index", name, text)
+            yield _problem(expected.table, "invalid_index", name, text, slows_only=not index.essential)
 
 
 def _trigger_problems(observed: ObservedTable, expected: Expected) -> Iterator[Problem]:
@@ -221,5 +221,7 @@ def _runs(live: ObservedTrigger, trigger: Trigger, source: str | None) -> bool:
     )
 
 
-def _problem(table: TableName, kind: ProblemKind, name: str, text: str) -> Problem:
-    return Problem(kind, name, f"table {table.sql}: {text}")
+def _problem(
+    table: TableName, kind: ProblemKind, name: str, text: str, *, slows_only: bool = False
+) -> Problem:
+    return Problem(kind, name, f"table {table.sql}: {text}", slows_only)

@@ -43,11 +43,13 @@ class Problem:
     """The name of the table, column, index, trigger or role it is about, unquoted."""
     message: str
     """The table, the object, what is wrong and what to do, for a person."""
+    slows_only: bool = False
+    """True if everything works without it, and slower."""
 
     @property
     def stops_relay(self) -> bool:
         """False if a relay can work: only emits fail or are slower, or rows are hidden, maybe on purpose."""
-        return self.kind not in _WORKABLE
+        return self.kind not in _WORKABLE and not self.slows_only
 
     @property
     def is_warning(self) -> bool:

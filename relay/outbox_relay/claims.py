@@ -1,0 +1,187 @@
+"""What a relay remembers between its claims, so that none reads rows it cannot take. Sans-IO.
+
+Rows without an ordering key are claimed in the order of an index, from the position of the first one that
+is still there: a snapshot that somebody holds keeps the index entries of all rows before it, dead as they
+are. Keyed rows are discovered in the order in which they become due, each page once, and their keys are
+claimed from until a key has no claimable first row; it is forgotten then. So keys that wait cost nothing,
+however many there are.
+
+Nothing here is needed for order or against loss: the claim itself takes only the first row of a key, and
+locks it. What this memory has passed by (a transaction that committed late, a key whose parked row is gone)
+is found by the sweep.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+_LOWEST_ID = -(2**63)
+
+_WINDOW_MICROS = 250_000
+"""Rows that became due within this time are read by each claim, since some of their transactions commit later
+than others."""
+
+_DISCOVERY_INTERVAL = 8
+"""How many claims there are to one that reads a page of keyed rows, if the known keys fill a batch."""
+
+_PAGE_ROWS = 500
+_MOST_PAGE_ROWS = 16_000
+"""How many keyed rows are read at least and at most: more after a page of keys that wait."""
+
+_MOST_READY_KEYS = 10_000
+
+
+class Position(NamedTuple):
+    """A place in an index on `send_after, id`."""
+
+    micros: int
+    """`send_after` in microseconds since 1970."""
+    id: int
+
+    def arguments(self) -> tuple[int | None, int]:
+        """What the queries take; None stands for the beginning."""
+        return (None if self == START else self.micros, self.id)
+
+
+START = Position(-(2**63), _LOWEST_ID)
+"""Before all rows, also before one that is due since minus infinity."""
+
+
+def _position(micros: int | None, row_id: int) -> Position:
+    return START if micros is None else Position(micros, row_id)
+
+
+@dataclass(slots=True)
+class Claim:
+    """One claim: what it asks for, and the keys it has in hand."""
+
+    arguments: tuple[Any, ...]
+    """The arguments of the query."""
+    batch: int
+    generation: int
+    """How often everything was forgotten before it."""
+    page: int
+    """How many rows are read to discover keys."""
+    taken: list[str]
+    """The keys that it asks for by name."""
+    claimed: list[str]
+    """The keys of which it has locked a row; those that it asks for until that is known."""
+
+
+class Claims:
+    """The memory that the lanes of a relay share."""
+
+    def __init__(self) -> None:
+        self._generation = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: the next claim reads from the beginning."""
+        self._generation += 1
+        self._first = START
+        self._cursor = START
+        self._late: list[int] = []
+        self._ready: dict[str, None] = {}
+        self._in_flight: set[str] = set()
+        self._number = 0
+        self._page_rows = _PAGE_ROWS
+        self._page_was_full = False
+
+    @property
+    def cursor(self) -> Position:
+        """Keyed rows up to here were discovered."""
+        return self._cursor
+
+    @property
+    def first(self) -> Position:
+        """Rows without a key before this position were claimed."""
+        return self._first
+
+    @property
+    def has_more(self) -> bool:
+        """True if there is a reason to claim again at once, though the last batch was not full."""
+        return bool(self._ready or self._late or self._page_was_full)
+
+    def positions(self) -> tuple[int | None, ...]:
+        """The arguments of `look`."""
+        return (*self._first.arguments(), *self._cursor.arguments())
+
+    def begin(self, batch: int) -> Claim:
+        """The next claim, of so many rows of each kind; `ended` has to follow."""
+        self._number += 1
+        page = self._page(batch)
+        taken = [*self._ready][:batch]
+        for key in taken:
+            del self._ready[key]
+        self._in_flight.update(taken)
+        late, self._late = self._late, []
+        arguments = (
+            batch,
+            *self._first.arguments(),
+            late,
+            taken,
+            [_LOWEST_ID] * len(taken),
+            *self._cursor.arguments(),
+            page,
+        )
+        return Claim(arguments, batch, self._generation, page, taken, taken)
+
+    def _page(self, batch: int) -> int:
+        if len(self._ready) >= _MOST_READY_KEYS:
+            return 0
+        is_enough = len(self._ready) + len(self._in_flight) >= batch
+        return 0 if is_enough and self._number % _DISCOVERY_INTERVAL else max(batch, self._page_rows)
+
+    def found(self, claim: Claim, report: str, keys: Iterable[str]) -> None:
+        """Take over what the query has returned: its report, and the keys of the keyed rows."""
+        claim.claimed = [*keys]
+        if claim.generation != self._generation:
+            return
+        read: Mapping[str, Any] = json.loads(report)
+        window = Position(read["clock"] - _WINDOW_MICROS, _LOWEST_ID)
+        first = Position(read["clock"], _LOWEST_ID) if read["first"] is None else _position(*read["first"])
+        self._first = min(first, window)
+        if claim.page:
+            self._page_was_full = read["discovered"] == claim.page
+            self._cursor = _position(*read["last"]) if self._page_was_full else window
+        self._in_flight.update(claim.claimed)
+        keys, unclaimable = {*(read["keys"] or ())}, {*(read["unclaimable"] or ())}
+        self._sort(claim, keys.union(claim.taken), unclaimable)
+        if claim.page:
+            is_poor = self._page_was_full and len(keys - unclaimable) < claim.page // 8
+            self._page_rows = min(4 * claim.page, _MOST_PAGE_ROWS) if is_poor else _PAGE_ROWS
+
+    def _sort(self, claim: Claim, candidates: set[str], unclaimable: set[str]) -> None:
+        taken, is_full = {*claim.taken}, len(claim.claimed) >= claim.batch
+        for key in candidates.difference(claim.claimed):
+            if key not in taken and key in self._in_flight:
+                continue  # another lane has its first row
+            self._in_flight.discard(key)
+            if is_full and key not in unclaimable:
+                self._ready[key] = None
+            else:
+                self._ready.pop(key, None)
+
+    def ended(self, claim: Claim) -> None:
+        """The batch is over, settled or rolled back: its keys may have a next row."""
+        self._in_flight.difference_update(claim.taken, claim.claimed)
+        self._ready.update(dict.fromkeys(claim.claimed))
+
+    def passed_by(self, rows: Sequence[tuple[int, int | None]], limit: int) -> bool:
+        """Claim rows without a key, by id and position, before the first position; True if there are any.
+
+        So many as the limit are not remembered one by one: the next claims read from the first one on.
+        """
+        if len(rows) >= limit:
+            row_id, micros = rows[0]
+            self._first = min(self._first, _position(micros, row_id))
+        else:
+            self._late = [row_id for row_id, _ in rows]
+        return bool(rows)
+
+    def claimable(self, keys: Iterable[str]) -> bool:
+        """Claim from keys that have a claimable first row; True if one of them was not known."""
+        found = [key for key in keys if key not in self._ready and key not in self._in_flight]
+        self._ready.update(dict.fromkeys(found[: max(0, _MOST_READY_KEYS - len(self._ready))]))
+        return bool(found)
