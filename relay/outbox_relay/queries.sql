@@ -9,7 +9,8 @@
 --
 -- Which rows are due depends on the time of the statement: its transaction may have begun before the one that wrote
 -- a row. A row is identified by its partition and its id: a partitioned table has no index that keeps ids unique
--- across partitions. The last row of the result has no message but a report, read by `Claims`.
+-- across partitions. CASE keeps conditions from choosing another index than that on ids, or a join that reads the
+-- whole table. The last row of the result has no message but a report, read by `Claims`.
 WITH keyless AS MATERIALIZED (
     SELECT {columns}
     FROM {table} AS message
@@ -21,7 +22,7 @@ WITH keyless AS MATERIALIZED (
     SELECT {columns}
     FROM {table} AS message
     WHERE id = ANY ($4::pg_catalog.int8[])
-        AND {keyless_due} AND (send_after, id) < ({moment:$2}, $3::pg_catalog.int8)
+        AND CASE WHEN {keyless_due} AND (send_after, id) < ({moment:$2}, $3::pg_catalog.int8) THEN true END
     FOR UPDATE SKIP LOCKED
 ), discovered AS MATERIALIZED (
     SELECT ordering_key, send_after, id
@@ -49,9 +50,9 @@ WITH keyless AS MATERIALIZED (
     WHERE id = ANY (ARRAY(
             SELECT id FROM head WHERE parked_at IS NULL AND send_after <= pg_catalog.statement_timestamp()
         ))
-        -- IS TRUE keeps this a filter: as a join it might be planned to read the whole table.
-        AND ((message.tableoid, message.id) IN (SELECT partition, id FROM head)) IS TRUE
-        AND {keyed_due}
+        AND CASE
+            WHEN (message.tableoid, message.id) IN (SELECT partition, id FROM head) AND {keyed_due} THEN true
+        END
     LIMIT $1::pg_catalog.int4
     FOR UPDATE OF message SKIP LOCKED
 ), report AS (

@@ -33,6 +33,14 @@ from outbox_relay.watch import Watch
 
 _log = logging.getLogger("outbox.relay")
 
+SESSION = {
+    # For statements outside of a transaction; each transaction names its level.
+    "default_transaction_isolation": "read committed",
+    # A plan that Postgres made while the table was empty stays in use when it has a million rows.
+    "enable_seqscan": "off",
+}
+"""The parameters of the relay's database sessions."""
+
 _SHORTEST_LIMIT_SECONDS = 5.0
 """No statement has less time than this, however short `publish_timeout` is."""
 
@@ -193,10 +201,8 @@ class MessageRelay:
             _log.warning("%s", problem)
 
     def _database(self) -> Database:
-        # For statements outside of a transaction; each transaction names its level.
-        session = {"default_transaction_isolation": "read committed"}
         longest_seconds = max(_SHORTEST_LIMIT_SECONDS, self.settings.publish_timeout)
-        return Database(self._database_source, session=session, statement_seconds=longest_seconds)
+        return Database(self._database_source, session=SESSION, statement_seconds=longest_seconds)
 
     def _broker(self) -> Broker:
         return Broker(

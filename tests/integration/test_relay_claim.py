@@ -2,24 +2,17 @@
 
 import asyncio
 import contextlib
-import itertools
-import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
 
 from outbox import Emitter, schema
-from outbox.table import TableName, quote_literal
 from outbox_relay.claims import Claims
-from outbox_relay.queries import Queries
+from tests.integration.claiming import QUERIES, assert_walks_the_pending_index, claimed, claims_until, fill
 from tests.integration.relaying import Traffic, traffic_between
 
-_numbers = itertools.count()
-
-QUERIES = Queries(TableName.parse("outbox_table"))
 BATCHES = (50, 500)
 MODES_AND_BATCHES = [
     (mode, batch) for mode in ("force_custom_plan", "force_generic_plan") for batch in BATCHES
@@ -141,81 +134,6 @@ async def test_a_serializable_default_repeats_no_message(traffic: Traffic, postg
         await application.close()
 
 
-async def fill(database: asyncpg.Connection, rows: int, key: str | None = None) -> None:
-    """So many due rows, in one of the table's pages after the other."""
-    await database.execute(
-        "INSERT INTO outbox_table (routing_key, body, ordering_key) "
-        "SELECT 'a', convert_to(repeat('x', 100), 'UTF8'), $2::text FROM generate_series(1, $1::integer)",
-        rows,
-        key,
-    )
-
-
-class Plan:
-    """The plan of one claim, as it was executed."""
-
-    def __init__(self, explained: str) -> None:
-        self.root = json.loads(explained)[0]["Plan"]
-
-    @property
-    def nodes(self) -> list[dict[str, Any]]:
-        return list(_walk(self.root))
-
-    @property
-    def rows(self) -> int:
-        """Without the report."""
-        return int(self.root["Actual Rows"]) - 1
-
-    @property
-    def buffers(self) -> int:
-        return int(self.root["Shared Hit Blocks"] + self.root["Shared Read Blocks"])
-
-    def part(self, name: str) -> list[dict[str, Any]]:
-        """The nodes of one of the query's CTEs."""
-        [root] = [node for node in self.nodes if node.get("Subplan Name") == f"CTE {name}"]
-        return list(_walk(root))
-
-
-def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield node
-    for child in node.get("Plans", ()):
-        yield from _walk(child)
-
-
-async def claimed(
-    database: asyncpg.Connection, batch: int, mode: str = "force_custom_plan", claims: Claims | None = None
-) -> Plan:
-    """Claim once as a prepared statement does, and return its plan; what was claimed is rolled back."""
-    claims = claims or Claims()
-    claim = claims.begin(batch)
-    transaction = database.transaction()
-    await transaction.start()
-    try:
-        await database.execute(f"SET LOCAL plan_cache_mode = {mode}")
-        return Plan(await explained(database, QUERIES.claim, claim.arguments))
-    finally:
-        await transaction.rollback()
-        claims.ended(claim)
-
-
-async def explained(database: asyncpg.Connection, query: str, arguments: Sequence[Any]) -> str:
-    """How a query was executed, which is prepared anew."""
-    name = f"explained_{next(_numbers)}"
-    await database.execute(f"PREPARE {name} AS {query}")
-    literals = ", ".join(map(_literal, arguments))
-    text: str = await database.fetchval(
-        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name} ({literals})"
-    )
-    await database.execute(f"DEALLOCATE {name}")
-    return text
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, list):
-        return quote_literal("{" + ",".join(map(str, value)) + "}")
-    return "NULL" if value is None else quote_literal(value) if isinstance(value, str) else str(value)
-
-
 async def test_a_claim_costs_the_same_whatever_the_backlog(database: asyncpg.Connection) -> None:
     costs: dict[int, dict[int, int]] = {}
     for backlog in (2_000, 200_000):
@@ -261,27 +179,6 @@ async def test_a_key_that_is_held_back_costs_the_others_nothing(database: asyncp
         assert plan.buffers <= 4 * batch + 100
 
 
-async def claims_until(database: asyncpg.Connection, claims: Claims, key: str) -> int:
-    """Claim until a row of the key is claimed; returns how many claims that took."""
-    for number in range(1, 1_000):
-        if key in await keys_of_claim(database, claims):
-            return number
-    raise AssertionError(f"nothing of {key} was claimed")
-
-
-async def keys_of_claim(database: asyncpg.Connection, claims: Claims, batch: int = 500) -> list[str]:
-    """The keys of one claim, which is rolled back."""
-    claim = claims.begin(batch)
-    transaction = database.transaction()
-    await transaction.start()
-    *rows, report = await database.fetch(QUERIES.claim, *claim.arguments)
-    keys = [row["ordering_key"] for row in rows if row["ordering_key"] is not None]
-    claims.found(claim, report["report"], keys)
-    await transaction.rollback()
-    claims.ended(claim)
-    return keys
-
-
 async def test_messages_that_were_sent_and_kept_cost_a_claim_nothing(database: asyncpg.Connection) -> None:
     await fill(database, 50_000)
     await database.execute("UPDATE outbox_table SET sent_at = now()")
@@ -291,18 +188,3 @@ async def test_messages_that_were_sent_and_kept_cost_a_claim_nothing(database: a
     assert plan.rows == 100
     assert_walks_the_pending_index(plan, 100)
     assert plan.buffers <= 4 * 100 + 50
-
-
-def assert_walks_the_pending_index(plan: Plan, batch: int) -> None:
-    """In the index's own order, and no further than the batch."""
-    limit, lock, scan = plan.part("keyless")
-    assert [limit["Node Type"], lock["Node Type"]] == ["Limit", "LockRows"]
-    assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "outbox_table_pending_idx")
-    assert (scan["Scan Direction"], scan["Actual Rows"]) == ("Forward", batch)
-    for node in plan.nodes:
-        # What was read is sorted by key or position; the table is read by indexes alone.
-        on_table = node.get("Relation Name") == "outbox_table"
-        assert not on_table or node["Node Type"] in ("Index Scan", "Index Only Scan"), node
-    for name in ("keyless", "late", "discovered", "keyed"):
-        kinds = {node["Node Type"] for node in plan.part(name)}
-        assert not kinds & {"Sort", "Incremental Sort", "Hash Join"}, (name, kinds)

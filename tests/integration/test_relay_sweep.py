@@ -154,9 +154,7 @@ async def test_rows_that_another_session_has_locked_are_sent_when_it_is_done(tra
 async def test_ten_thousand_keys_flow_through_two_relays_in_order(traffic: Traffic) -> None:
     inbox = await traffic.inbox("#")
     keys, each = 10_000, 2
-    messages = [
-        OutboxMessage("a", number, ordering_key=f"k{number % keys}") for number in range(keys * each)
-    ]
+    messages = [OutboxMessage("a", number, ordering_key=f"k{number % keys}") for number in range(keys * each)]
     sent = await traffic.emit_all(messages)
     for _ in range(2):
         await traffic.relaying()

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, MetaData, create_engine, insert, sele
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from outbox import schema
+from outbox.table import INDEXES
 
 
 @pytest.fixture(params=["psycopg", "psycopg2"])
