@@ -15,6 +15,7 @@ from bench import (
     consuming,
     draining,
     emitting,
+    guest_claims,
     guest_notify,
     hostile,
     importing,
@@ -42,7 +43,14 @@ _PARTS: dict[str, tuple[Measurement, ...]] = {
     "relay": (draining.measure, latency.to_queue, backlog.measure),
     "worker": (consuming.measure, latency.to_handler, pipeline.measure),
     "redrive": (redriving.measure,),
-    "guest": (guest_notify.commits, guest_notify.idling, guest_notify.steady),
+    "guest": (
+        guest_notify.commits,
+        guest_notify.idling,
+        guest_notify.steady,
+        guest_claims.dead_rows,
+        guest_claims.waiting_keys,
+        guest_claims.stuck_keys,
+    ),
     "operator": (),
 }
 """What is measured on a table and a queue; emit needs neither, and the operator more than these."""

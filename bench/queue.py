@@ -1,9 +1,10 @@
 """The queue of the measurements: filled, counted and emptied."""
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -50,6 +51,25 @@ class Queue:
                 ]
                 await publisher.publish(EXCHANGE, messages, timeout=30)
             await publisher.aclose()
+
+    async def purge(self) -> None:
+        """Empty it."""
+        await (await self._channel.declare_queue(NAME, passive=True)).purge()
+
+    @contextlib.asynccontextmanager
+    async def arrival(self) -> AsyncIterator[asyncio.Event]:
+        """Consume in the meantime; the event is set when a message comes."""
+        arrived = asyncio.Event()
+        queue = await self._channel.declare_queue(NAME, passive=True)
+
+        async def receive(_message: Any) -> None:
+            arrived.set()
+
+        consumer = await queue.consume(receive, no_ack=True)
+        try:
+            yield arrived
+        finally:
+            await queue.cancel(consumer)
 
     async def waiting(self) -> int:
         """How many messages wait in it."""

@@ -17,6 +17,14 @@ class Sizes:
     """Pending rows that do not."""
     keys: int = 1_000
     """Ordering keys."""
+    dead: int = 5_000_000
+    """Messages that pass while a snapshot is held."""
+    dead_keyed: int = 500_000
+    """The same with ordering keys."""
+    waiting: int = 1_000_000
+    """Ordering keys that wait."""
+    stuck: int = 10_000
+    """Due rows of each stuck key."""
     remembered: int = 500_000
     """Messages after which the memory of a relay is looked at."""
     redriven: int = 50_000
@@ -53,6 +61,10 @@ QUICK = Sizes(
     backlog=30_000,
     few=3_000,
     keys=100,
+    dead=100_000,
+    dead_keyed=50_000,
+    waiting=50_000,
+    stuck=500,
     remembered=20_000,
     redriven=3_000,
     redriven_few=1_000,

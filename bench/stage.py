@@ -31,7 +31,7 @@ _FILL = """
     INSERT INTO {table} (routing_key, body, content_type, tracking_ids, ordering_key)
     SELECT $1, convert_to(rpad('{{"n": ' || n || ', "text": "', $2 - 2, 'x') || '"}}', 'UTF8'),
         'application/json', json_build_array(gen_random_uuid()),
-        CASE WHEN $3::integer > 0 THEN 'key-' || n % $3::integer END
+        CASE WHEN $3::integer > 0 THEN '{prefix}-' || n % $3::integer END
     FROM generate_series(1, $4::integer) AS n
 """
 
@@ -100,12 +100,24 @@ class Stage:
         """CPU seconds of the consumers, and of the broker, so far."""
         return processes.cpu_seconds(consumers), processes.cpu_seconds([self._broker_pid])
 
-    async def fill(self, count: int, *, table: str = TABLE, keys: int = 0) -> None:
+    async def execute(self, sql: str) -> None:
+        """Do something to the tables."""
+        await self._connection.execute(sql, timeout=_STATEMENT_SECONDS)
+
+    async def fill(
+        self, count: int, *, table: str = TABLE, keys: int = 0, prefix: str = "key", vacuum: bool = True
+    ) -> None:
         """Pending rows, as they are when they have been there for a while: vacuumed and analysed."""
         await self._connection.execute(
-            _FILL.format(table=table), TOPIC, BODY_BYTES, keys, count, timeout=_STATEMENT_SECONDS
+            _FILL.format(table=table, prefix=prefix),
+            TOPIC,
+            BODY_BYTES,
+            keys,
+            count,
+            timeout=_STATEMENT_SECONDS,
         )
-        await self._connection.execute(f"VACUUM ANALYZE {table}", timeout=_STATEMENT_SECONDS)
+        if vacuum:
+            await self.execute(f"VACUUM ANALYZE {table}")
 
     @contextlib.asynccontextmanager
     async def relays(

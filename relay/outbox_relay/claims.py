@@ -12,11 +12,11 @@ is found by the sweep.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-_LOWEST_ID = -(2**63)
+from outbox_relay.key_bounds import LOWEST_ID, KeyBounds
 
 _WINDOW_MICROS = 250_000
 """Rows that became due within this time are read by each claim, since some of their transactions commit later
@@ -44,7 +44,7 @@ class Position(NamedTuple):
         return (None if self == START else self.micros, self.id)
 
 
-START = Position(-(2**63), _LOWEST_ID)
+START = Position(-(2**63), LOWEST_ID)
 """Before all rows, also before one that is due since minus infinity."""
 
 
@@ -84,6 +84,7 @@ class Claims:
         self._late: list[int] = []
         self._ready: dict[str, None] = {}
         self._in_flight: set[str] = set()
+        self.bounds = KeyBounds()
         self._number = 0
         self._page_rows = _PAGE_ROWS
         self._page_was_full = False
@@ -121,7 +122,7 @@ class Claims:
             *self._first.arguments(),
             late,
             taken,
-            [_LOWEST_ID] * len(taken),
+            [*map(self.bounds.of, taken)],
             *self._cursor.arguments(),
             page,
         )
@@ -133,20 +134,25 @@ class Claims:
         is_enough = len(self._ready) + len(self._in_flight) >= batch
         return 0 if is_enough and self._number % _DISCOVERY_INTERVAL else max(batch, self._page_rows)
 
-    def found(self, claim: Claim, report: str, keys: Iterable[str]) -> None:
-        """Take over what the query has returned: its report, and the keys of the keyed rows."""
-        claim.claimed = [*keys]
+    def found(self, claim: Claim, report: str, first_rows: Sequence[tuple[str, int]]) -> None:
+        """Take over what the query has returned: its report, and key and id of each keyed row."""
+        claim.claimed = [key for key, _ in first_rows]
         if claim.generation != self._generation:
             return
         read: Mapping[str, Any] = json.loads(report)
-        window = Position(read["clock"] - _WINDOW_MICROS, _LOWEST_ID)
-        first = Position(read["clock"], _LOWEST_ID) if read["first"] is None else _position(*read["first"])
+        window = Position(read["clock"] - _WINDOW_MICROS, LOWEST_ID)
+        first = Position(read["clock"], LOWEST_ID) if read["first"] is None else _position(*read["first"])
         self._first = min(first, window)
         if claim.page:
             self._page_was_full = read["discovered"] == claim.page
             self._cursor = _position(*read["last"]) if self._page_was_full else window
         self._in_flight.update(claim.claimed)
-        keys, unclaimable = {*(read["keys"] or ())}, {*(read["unclaimable"] or ())}
+        for key, row_id in first_rows:
+            self.bounds.first(key, row_id)
+        found, unclaimable = read["keys"] or {}, {*(read["unclaimable"] or ())}
+        for key, row_id in found.items():
+            self.bounds.seen(key, row_id)
+        keys = {*found}
         self._sort(claim, keys.union(claim.taken), unclaimable)
         if claim.page:
             is_poor = self._page_was_full and len(keys - unclaimable) < claim.page // 8
@@ -180,8 +186,13 @@ class Claims:
             self._late = [row_id for row_id, _ in rows]
         return bool(rows)
 
-    def claimable(self, keys: Iterable[str]) -> bool:
-        """Claim from keys that have a claimable first row; True if one of them was not known."""
+    def claimable(self, keys: Mapping[str, int]) -> bool:
+        """Claim from keys that have a claimable first row, each with the lowest id of a due row.
+
+        True if one of them was not known.
+        """
+        for key, row_id in keys.items():
+            self.bounds.seen(key, row_id)
         found = [key for key in keys if key not in self._ready and key not in self._in_flight]
         self._ready.update(dict.fromkeys(found[: max(0, _MOST_READY_KEYS - len(self._ready))]))
         return bool(found)

@@ -98,6 +98,7 @@ class Queries:
         self.late = texts["late"]
         self.claimable_keys = texts["claimable_keys"]
         self.claimable = texts["claimable"]
+        self.writers = texts["writers"]
         self.partitions = texts["partitions"]
         self.bodies = texts["bodies"]
         self.delete = texts["delete"]

@@ -157,6 +157,19 @@ FROM (SELECT) AS always LEFT JOIN (
     SELECT {micros:send_after} AS micros, id FROM page ORDER BY send_after DESC, id DESC LIMIT 1
 ) AS last ON true
 
+-- name: writers
+-- The transactions that may have written to the table, each by the lock that it holds on it, or on a partition,
+-- until its end. $1: the table's quoted name.
+WITH RECURSIVE tree AS (
+    SELECT $1::pg_catalog.text::pg_catalog.regclass::pg_catalog.oid AS partition
+    UNION
+    SELECT inhrelid FROM tree JOIN pg_catalog.pg_inherits ON inhparent = tree.partition
+)
+SELECT DISTINCT virtualtransaction AS writer
+FROM pg_catalog.pg_locks
+WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND relation IN (SELECT partition FROM tree)
+    AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+
 -- name: claimable
 -- Whether any row could be claimed, if nobody had it locked. Of due rows with a key the first 10,000 are looked at:
 -- that none of so many is the first of its key means that they wait for rows that are parked or not due.

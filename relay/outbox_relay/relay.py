@@ -120,7 +120,14 @@ class MessageRelay:
         watch = Watch(self.settings, self._queries.look, claims, wake)
         listening = watch.listening = self._listening(database, watch)
         transfer, unconfirmed = self._transfer(database, wake, claims)
-        sweep = Sweep(database, self._queries, claims, wake, watch.unswept)
+        sweep = Sweep(
+            table=self._table,
+            database=database,
+            queries=self._queries,
+            claims=claims,
+            wake=wake,
+            unswept=watch.unswept,
+        )
         lanes = [
             self._lane(
                 database=database,

@@ -14,6 +14,7 @@ from typing import Any
 
 import asyncpg
 
+from outbox.table import TableName
 from outbox_core.database import Database
 from outbox_relay.claims import START, Claims, Position
 from outbox_relay.queries import Queries
@@ -40,9 +41,17 @@ class Sweep:
     """Sweeps the table after lanes have looked at it."""
 
     def __init__(
-        self, database: Database, queries: Queries, claims: Claims, wake: Wake, unswept: asyncio.Event
+        self,
+        *,
+        table: TableName,
+        database: Database,
+        queries: Queries,
+        claims: Claims,
+        wake: Wake,
+        unswept: asyncio.Event,
     ) -> None:
         """`unswept` is set when a lane looks at the table, and when the relay falls asleep."""
+        self._table = table
         self._database = database
         self._queries = queries
         self._claims = claims
@@ -81,6 +90,7 @@ class Sweep:
         rows = await self._fetch(connection, self._queries.late, *first.arguments(), _LATE_ROWS)
         if self._claims.passed_by([(row["id"], row["micros"]) for row in rows], _LATE_ROWS):
             self._wake.up("more")
+        await self._read_writers(connection)
         after, end = START, self._claims.cursor
         while after < end:
             [page] = await self._fetch(
@@ -92,6 +102,12 @@ class Sweep:
                 return
             # Rows due since minus infinity are more than a page: they are claimed first.
             after = end if page["micros"] is None else Position(page["micros"], page["id"])
+
+    async def _read_writers(self, connection: Any) -> None:
+        bounds = self._claims.bounds
+        epoch = bounds.begin_epoch()
+        rows = await self._fetch(connection, self._queries.writers, self._table.sql)
+        bounds.writers(epoch, {row["writer"] for row in rows})
 
     async def _fetch(self, connection: Any, query: str, *arguments: Any) -> Any:
         began = time.monotonic()

@@ -156,6 +156,7 @@ class Transfer:
         await self._read_partitions(connection)
 
     async def _claim(self, connection: Any, claim: Claim) -> Sequence[Any]:
+        rows: Sequence[Any]
         *rows, last = await connection.fetch(self._queries.claim, *claim.arguments)
         found = {row["partition"] for row in rows}
         if not found <= self._partitions:
@@ -166,8 +167,8 @@ class Transfer:
                 f"table {self._table}: a claim has returned rows of another table, which are left alone; "
                 "a pooler may mix up the sessions of its clients: connect the relay to the server directly"
             )
-        keys = [row["ordering_key"] for row in rows if row["ordering_key"] is not None]
-        self._claims.found(claim, last["report"], keys)
+        keyed = [(row["ordering_key"], row["id"]) for row in rows if row["ordering_key"] is not None]
+        self._claims.found(claim, last["report"], keyed)
         return rows
 
     async def _read_partitions(self, connection: Any) -> None:

@@ -149,6 +149,26 @@ async def test_a_relay_started_during_an_outage_waits_for_its_end(
     assert await world.close_the_books() == 0
 
 
+async def test_messages_sent_into_an_alarm_are_waited_for_on_their_connection(
+    private_world: World, alarm: Callable[[bool], None]
+) -> None:
+    """A connection learns of the alarm when it publishes: a new one each time would publish ever more."""
+    world = private_world
+    relay: Process = await world.start_relay(**SETTINGS)
+    await asyncio.to_thread(alarm, True)
+    await world.application().emit(BATCH)
+    assert "broker: blocked: low on memory" in await relay.unready("blocked")
+    async with world.database() as database:
+        sql = "SELECT count(*) = $1 FROM outbox_table WHERE last_error LIKE '%the broker has an alarm'"
+        await eventually("the lane to wait no longer", lambda: database.fetchval(sql, BATCH))
+        await world.application().emit(BATCH)
+        await nothing_is_claimed(database)
+    await asyncio.to_thread(alarm, False)
+    await world.everything_arrives()
+    assert await world.close_the_books() == 0
+    assert relay.log.count("low on memory") == 1
+
+
 async def test_a_broker_low_on_memory_is_waited_for(
     private_world: World, measured: Measure, alarm: Callable[[bool], None]
 ) -> None:

@@ -13,6 +13,7 @@ from outbox_relay.queries import Queries
 
 QUERIES = Queries(TableName.parse("outbox_table"))
 _numbers = itertools.count()
+_BY_INDEX = ("Index Scan", "Index Only Scan", "Bitmap Heap Scan")
 
 
 async def fill(database: asyncpg.Connection, rows: int, key: str | None = None, *, keys: int = 1) -> None:
@@ -112,11 +113,11 @@ async def keys_of_claim(database: asyncpg.Connection, claims: Claims, batch: int
     transaction = database.transaction()
     await transaction.start()
     *rows, report = await database.fetch(QUERIES.claim, *claim.arguments)
-    keys = [row["ordering_key"] for row in rows if row["ordering_key"] is not None]
-    claims.found(claim, report["report"], keys)
+    keyed = [(row["ordering_key"], row["id"]) for row in rows if row["ordering_key"] is not None]
+    claims.found(claim, report["report"], keyed)
     await transaction.rollback()
     claims.ended(claim)
-    return keys
+    return [key for key, _ in keyed]
 
 
 def assert_walks_the_pending_index(plan: Plan, batch: int) -> None:
@@ -128,8 +129,7 @@ def assert_walks_the_pending_index(plan: Plan, batch: int) -> None:
     for node in plan.nodes:
         # What was read is sorted by key or position; the table is read by indexes alone.
         on_table = node.get("Relation Name") == "outbox_table"
-        kinds = ("Index Scan", "Index Only Scan", "Bitmap Heap Scan")
-        assert not on_table or node["Node Type"] in kinds, node
+        assert not on_table or node["Node Type"] in _BY_INDEX, node
     for name in ("keyless", "late", "discovered", "keyed"):
         kinds = {node["Node Type"] for node in plan.part(name)}
         assert not kinds & {"Sort", "Incremental Sort", "Hash Join"}, (name, kinds)

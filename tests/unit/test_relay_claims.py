@@ -29,7 +29,7 @@ def keys_of(claim: Claim) -> list[str]:
 
 def move(claims: Claims, claimed: list[str], batch: int = 10, **found: Any) -> Claim:
     claim = claims.begin(batch)
-    claims.found(claim, report(**found), claimed)
+    claims.found(claim, report(**found), [(key, 1) for key in claimed])
     claims.ended(claim)
     return claim
 
@@ -85,7 +85,7 @@ def test_keys_take_turns() -> None:
     move(claims, [], batch=2, keys=dict.fromkeys("abcde", 1), unclaimable=[])
     # None was claimed though all were due: somebody else has them.
     assert not claims.has_more
-    assert claims.claimable("abcde")
+    assert claims.claimable(dict.fromkeys("abcde", 1))
     assert keys_of(move(claims, ["a", "b"], batch=2)) == ["a", "b"]
     assert keys_of(move(claims, ["c", "d"], batch=2)) == ["c", "d"]
     assert keys_of(move(claims, ["e", "a"], batch=2)) == ["e", "a"]
@@ -99,7 +99,7 @@ def test_keys_beyond_a_full_batch_are_claimed_from_next() -> None:
 
 def test_two_lanes_do_not_ask_for_the_same_key() -> None:
     claims = Claims()
-    claims.claimable("ab")
+    claims.claimable({"a": 1, "b": 1})
     first = claims.begin(10)
     assert keys_of(first) == ["a", "b"]
     second = claims.begin(10)
@@ -107,14 +107,14 @@ def test_two_lanes_do_not_ask_for_the_same_key() -> None:
     # The second one meets a locked row of a key that the first one has.
     claims.found(second, report(keys={"a": 1}), [])
     claims.ended(second)
-    claims.found(first, report(), ["a"])
+    claims.found(first, report(), [("a", 1)])
     claims.ended(first)
     assert keys_of(claims.begin(10)) == ["a"]
 
 
 def test_a_claim_that_fails_gives_its_keys_back() -> None:
     claims = Claims()
-    claims.claimable("ab")
+    claims.claimable({"a": 1, "b": 1})
     claims.ended(claims.begin(10))
     assert keys_of(claims.begin(10)) == ["a", "b"]
 
@@ -147,7 +147,7 @@ def test_pages_of_keys_that_wait_grow() -> None:
 
 def test_known_keys_that_fill_a_batch_leave_little_time_to_discover_others() -> None:
     claims = Claims()
-    claims.claimable(map(str, range(20)))
+    claims.claimable(dict.fromkeys(map(str, range(20)), 1))
     pages = [move(claims, list("0123456789"), first=None).page for _ in range(16)]
     assert sum(page > 0 for page in pages) == 2
 
@@ -173,7 +173,7 @@ def test_after_a_reset_what_was_under_way_is_forgotten() -> None:
     claims = Claims()
     claim = claims.begin(10)
     claims.reset()
-    claims.found(claim, report(first=(NOW - 5, 9)), ["a"])
+    claims.found(claim, report(first=(NOW - 5, 9)), [("a", 1)])
     claims.ended(claim)
     assert claims.first == START
     assert keys_of(claims.begin(10)) == ["a"]
