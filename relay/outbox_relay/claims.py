@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 from outbox_relay.key_bounds import LOWEST_ID, KeyBounds
 
 _WINDOW_MICROS = 250_000
-"""Rows that became due within this time are read by each claim, since some of their transactions commit later
-than others."""
+"""How far back each claim reads again: some transactions commit later than others that began after them."""
+
+_WIDER_WINDOWS_MICROS = ((4_000_000, 500_000), (1_000_000, 50_000))
+"""How far back some claims read, and how long after the last one that read so far."""
 
 _DISCOVERY_INTERVAL = 8
 """How many claims there are to one that reads a page of keyed rows, if the known keys fill a batch."""
@@ -61,6 +63,8 @@ class Claim:
     batch: int
     generation: int
     """How often everything was forgotten before it."""
+    ended_epoch: int
+    """The epoch of whose writers it was known before that they had ended."""
     page: int
     """How many rows are read to discover keys."""
     taken: list[str]
@@ -79,25 +83,30 @@ class Claims:
     def reset(self) -> None:
         """Forget everything: the next claim reads from the beginning."""
         self._generation += 1
+        self._clock: int | None = None
         self._first = START
-        self._cursor = START
+        self._page_end: Position | None = START
         self._late: list[int] = []
         self._ready: dict[str, None] = {}
         self._in_flight: set[str] = set()
         self.bounds = KeyBounds()
+        self._read_back_at = [0] * len(_WIDER_WINDOWS_MICROS)
         self._number = 0
         self._page_rows = _PAGE_ROWS
         self._page_was_full = False
 
     @property
-    def cursor(self) -> Position:
-        """Keyed rows up to here were discovered."""
-        return self._cursor
-
-    @property
     def first(self) -> Position:
         """Rows without a key before this position were claimed."""
-        return self._first
+        return min(self._first, self._window_start(_WINDOW_MICROS))
+
+    @property
+    def cursor(self) -> Position:
+        """Keyed rows up to here were discovered."""
+        return self._window_start(_WINDOW_MICROS) if self._page_end is None else self._page_end
+
+    def _window_start(self, micros: int) -> Position:
+        return START if self._clock is None else Position(self._clock - micros, LOWEST_ID)
 
     @property
     def has_more(self) -> bool:
@@ -106,7 +115,7 @@ class Claims:
 
     def positions(self) -> tuple[int | None, ...]:
         """The arguments of `look`."""
-        return (*self._first.arguments(), *self._cursor.arguments())
+        return (*self.first.arguments(), *self.cursor.arguments())
 
     def begin(self, batch: int) -> Claim:
         """The next claim, of so many rows of each kind; `ended` has to follow."""
@@ -117,16 +126,17 @@ class Claims:
             del self._ready[key]
         self._in_flight.update(taken)
         late, self._late = self._late, []
+        window = self._next_window()
         arguments = (
             batch,
-            *self._first.arguments(),
+            *min(self._first, window).arguments(),
             late,
             taken,
             [*map(self.bounds.of, taken)],
-            *self._cursor.arguments(),
+            *(window if self._page_end is None else self._page_end).arguments(),
             page,
         )
-        return Claim(arguments, batch, self._generation, page, taken, taken)
+        return Claim(arguments, batch, self._generation, self.bounds.ended_epoch, page, taken, taken)
 
     def _page(self, batch: int) -> int:
         if len(self._ready) >= _MOST_READY_KEYS:
@@ -134,21 +144,32 @@ class Claims:
         is_enough = len(self._ready) + len(self._in_flight) >= batch
         return 0 if is_enough and self._number % _DISCOVERY_INTERVAL else max(batch, self._page_rows)
 
+    def _next_window(self) -> Position:
+        """From where on the next claim reads again what became due a short time ago."""
+        if self._clock is None:
+            return START
+        for number, (window, interval) in enumerate(_WIDER_WINDOWS_MICROS):
+            # Also if the clock was set back.
+            if abs(self._clock - self._read_back_at[number]) >= interval:
+                self._read_back_at[number:] = [self._clock] * (len(_WIDER_WINDOWS_MICROS) - number)
+                return self._window_start(window)
+        return self._window_start(_WINDOW_MICROS)
+
     def found(self, claim: Claim, report: str, first_rows: Sequence[tuple[str, int]]) -> None:
         """Take over what the query has returned: its report, and key and id of each keyed row."""
         claim.claimed = [key for key, _ in first_rows]
         if claim.generation != self._generation:
             return
         read: Mapping[str, Any] = json.loads(report)
-        window = Position(read["clock"] - _WINDOW_MICROS, LOWEST_ID)
-        first = Position(read["clock"], LOWEST_ID) if read["first"] is None else _position(*read["first"])
-        self._first = min(first, window)
+        clock: int = read["clock"]
+        self._clock = clock
+        self._first = Position(clock, LOWEST_ID) if read["first"] is None else _position(*read["first"])
         if claim.page:
             self._page_was_full = read["discovered"] == claim.page
-            self._cursor = _position(*read["last"]) if self._page_was_full else window
+            self._page_end = _position(*read["last"]) if self._page_was_full else None
         self._in_flight.update(claim.claimed)
         for key, row_id in first_rows:
-            self.bounds.first(key, row_id)
+            self.bounds.first(key, row_id, claim.ended_epoch)
         found, unclaimable = read["keys"] or {}, {*(read["unclaimable"] or ())}
         for key, row_id in found.items():
             self.bounds.seen(key, row_id)

@@ -28,7 +28,7 @@ class KeyBounds:
     def __init__(self) -> None:
         self._bounds: dict[str, _Bound] = {}
         self._epoch = 0
-        self._ended_epoch = -1
+        self.ended_epoch = -1
         """The writers of this epoch and of those before have ended."""
         self._writers: AbstractSet[str] = frozenset()
         self._writers_epoch = -1
@@ -38,14 +38,14 @@ class KeyBounds:
         bound = self._bounds.get(key)
         return LOWEST_ID if bound is None else bound.from_id
 
-    def first(self, key: str, row_id: int) -> None:
-        """The first row of a key was read, from the bound on."""
+    def first(self, key: str, row_id: int, ended_epoch: int) -> None:
+        """The first row of a key was read, from the bound on, when `ended_epoch` had been set to this."""
         bound = self._bounds.pop(key, None)
         if bound is None or row_id < bound.from_id:
             bound = _Bound(LOWEST_ID, row_id, self._epoch)
         elif row_id < bound.next_id:
             bound.next_id, bound.epoch = row_id, self._epoch
-        elif bound.epoch <= self._ended_epoch:
+        elif bound.epoch <= ended_epoch:
             bound.from_id, bound.next_id, bound.epoch = bound.next_id, row_id, self._epoch
         self._bounds[key] = bound
         if len(self._bounds) > _MOST_KEYS:
@@ -65,5 +65,5 @@ class KeyBounds:
         """The transactions that write to the table after an epoch."""
         if self._writers & current:
             return
-        self._ended_epoch = self._writers_epoch
+        self.ended_epoch = self._writers_epoch
         self._writers, self._writers_epoch = current, epoch

@@ -167,7 +167,11 @@ class MessageRelay:
             publisher = await broker.publisher(max_message_size=self.settings.max_message_size)
             transfer, _ = self._transfer(database, Wake(), Claims())
             try:
-                moved = await transfer.once(Transaction(connection), broker, publisher)
+                transaction = Transaction(connection)
+                moved = await transfer.once(transaction, broker, publisher)
+                # Keys that wait may come before those that can be claimed from.
+                while moved.has_more and not moved.rows:
+                    moved = await transfer.once(transaction, broker, publisher)
             finally:
                 await publisher.aclose()
                 await connection.close()

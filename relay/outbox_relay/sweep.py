@@ -12,8 +12,6 @@ import time
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-import asyncpg
-
 from outbox.table import TableName
 from outbox_core.database import Database
 from outbox_relay.claims import START, Claims, Position
@@ -35,6 +33,7 @@ _STATEMENT_SECONDS = 300.0
 """Dead index entries are read at some millions a second."""
 
 _RECONNECT_SECONDS = 1.0
+_FAILURES_TO_TELL = 5
 
 
 class Sweep:
@@ -61,6 +60,7 @@ class Sweep:
     async def run(self) -> None:
         """Sweep when there is a reason, until cancelled; without a database it waits for one."""
         connection: Any = None
+        failures = 0
         try:
             while True:
                 await self._unswept.wait()

@@ -55,6 +55,18 @@ def test_what_became_due_a_moment_ago_is_read_again() -> None:
     assert claims.cursor == WINDOW
 
 
+def test_some_claims_read_further_back() -> None:
+    claims = Claims()
+    read_back = []
+    for number in range(100):
+        claim = claims.begin(10)
+        clock = NOW + number * 10_000
+        claims.found(claim, json.dumps(json.loads(report()) | {"clock": clock}), [])
+        if number:
+            read_back.append(clock - 10_000 - claim.arguments[1])
+    assert [read_back.count(micros) for micros in (4_000_000, 1_000_000, 250_000)] == [2, 18, 79]
+
+
 def test_a_row_due_since_minus_infinity_keeps_the_beginning() -> None:
     claims = Claims()
     move(claims, [], first=(None, 7))
