@@ -73,14 +73,16 @@ class Sweep:
                 except Exception as error:
                     if not self._database.is_passing(error):
                         raise
-                    level = (
-                        logging.WARNING if isinstance(error, asyncpg.QueryCanceledError) else logging.DEBUG
-                    )
-                    _log.log(level, "a sweep of the table failed and is repeated: %s", error)
+                    failures += 1
+                    # If the database is away, the lanes say so.
+                    level = logging.WARNING if failures == _FAILURES_TO_TELL else logging.DEBUG
+                    _log.log(level, "the table cannot be swept, late commits wait: %s", error or "timeout")
                     self._unswept.set()
                     _end(connection)
                     connection = None
                     await asyncio.sleep(_RECONNECT_SECONDS)
+                else:
+                    failures = 0
         finally:
             _end(connection)
 

@@ -17,10 +17,13 @@ _BY_INDEX = ("Index Scan", "Index Only Scan", "Bitmap Heap Scan")
 
 
 async def fill(database: asyncpg.Connection, rows: int, key: str | None = None, *, keys: int = 1) -> None:
-    """So many due rows, in one of the table's pages after the other; of several keys if wanted."""
+    """So many due rows, in one of the table's pages after the other; of several keys if wanted.
+
+    They are due for a minute: what became due in the last seconds is read again.
+    """
     await database.execute(
-        "INSERT INTO outbox_table (routing_key, body, ordering_key) "
-        "SELECT 'a', convert_to(repeat('x', 100), 'UTF8'), "
+        "INSERT INTO outbox_table (send_after, routing_key, body, ordering_key) "
+        "SELECT now() - interval '1 minute', 'a', convert_to(repeat('x', 100), 'UTF8'), "
         "CASE WHEN $3::integer > 1 THEN $2::text || number % $3 ELSE $2 END "
         "FROM generate_series(1, $1::integer) AS number",
         rows,
