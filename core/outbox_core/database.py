@@ -81,7 +81,7 @@ _SESSION = {
 }
 """Set in each session that is not a pooler's, and not as startup parameters, which PgBouncer would refuse."""
 
-_BACKEND = "pg_backend_pid() = {pid}"
+_BACKEND = "pg_catalog.pg_backend_pid() = {pid}"
 """False if a pooler is between: the session is not the one that has sent its process id."""
 
 

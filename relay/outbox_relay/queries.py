@@ -18,22 +18,24 @@ _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 # A large body does not come along: a batch of them would not fit into memory.
 _COLUMNS = """message.tableoid AS partition, message.id, message.message_id::text, message.routing_key,
         message.content_type,
-        CASE WHEN octet_length(message.body) <= 16384 THEN message.body END AS body,
-        octet_length(message.body) AS size,
+        CASE WHEN pg_catalog.octet_length(message.body) <= 16384 THEN message.body END AS body,
+        pg_catalog.octet_length(message.body) AS size,
         message.headers::text, message.tracking_ids::text, message.ordering_key, message.attempts,
-        CASE WHEN isfinite(message.created_at) THEN extract(epoch FROM message.created_at)::bigint END
-            AS timestamp,
-        (extract(epoch FROM clock_timestamp()) - extract(epoch FROM message.created_at))::float8 AS age,
+        CASE
+            WHEN pg_catalog.isfinite(message.created_at) THEN extract(epoch FROM message.created_at)::bigint
+        END AS timestamp,
+        (extract(epoch FROM pg_catalog.clock_timestamp()) - extract(epoch FROM message.created_at))::float8
+            AS age,
         (extract(epoch FROM message.send_after) + extract(epoch FROM message.expiration)
-            - extract(epoch FROM clock_timestamp()))::float8 AS remaining,
-        date_part('epoch', clock_timestamp()) AS clock"""
+            - extract(epoch FROM pg_catalog.clock_timestamp()))::float8 AS remaining,
+        pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) AS clock"""
 
 # What is left of an expiration counts from the new time on, so that the moment at which it ends stays the
 # same, unless that is beyond the last date there is.
-_DUE_LATER = """send_after = clock_timestamp() + given.delay * interval '1 second',
+_DUE_LATER = """send_after = pg_catalog.clock_timestamp() + given.delay * interval '1 second',
     expiration = CASE
-        WHEN NOT isfinite(send_after) OR expiration > interval '1000 years' THEN expiration
-        ELSE send_after + expiration - (clock_timestamp() + given.delay * interval '1 second')
+        WHEN NOT pg_catalog.isfinite(send_after) OR expiration > interval '1000 years' THEN expiration
+        ELSE send_after + expiration - (pg_catalog.clock_timestamp() + given.delay * interval '1 second')
     END"""
 
 

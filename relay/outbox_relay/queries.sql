@@ -83,7 +83,7 @@ SELECT
 WITH RECURSIVE tree AS (
     SELECT $1::text::regclass::oid AS partition
     UNION
-    SELECT inhrelid FROM tree JOIN pg_inherits ON inhparent = tree.partition
+    SELECT inhrelid FROM tree JOIN pg_catalog.pg_inherits ON inhparent = tree.partition
 )
 SELECT partition FROM tree
 
@@ -98,7 +98,7 @@ DELETE FROM {table} WHERE id = ANY ($1::bigint[]) AND tableoid = $2::oid
 -- name: mark_sent
 -- Keep messages that were sent, until retention takes them. The transaction may have begun before they were due,
 -- so its time is not the one at which they were sent. $1: their ids; $2: the partition that they are in.
-UPDATE {table} SET sent_at = statement_timestamp(), last_error = NULL
+UPDATE {table} SET sent_at = pg_catalog.statement_timestamp(), last_error = NULL
 WHERE id = ANY ($1::bigint[]) AND tableoid = $2::oid
 
 -- name: back_off
@@ -133,7 +133,7 @@ WHERE message.id = given.id AND message.tableoid = given.partition AND message.a
 -- name: mark_late
 -- Keep messages that were confirmed late, as above. $1: partitions; $2: ids; $3: their attempts.
 UPDATE {table} AS message
-SET sent_at = statement_timestamp(), last_error = NULL, parked_at = NULL
+SET sent_at = pg_catalog.statement_timestamp(), last_error = NULL, parked_at = NULL
 FROM unnest($1::oid[], $2::bigint[], $3::integer[]) AS given (partition, id, attempts)
 WHERE message.id = given.id AND message.tableoid = given.partition AND message.attempts = given.attempts
     AND sent_at IS NULL
@@ -141,7 +141,7 @@ WHERE message.id = given.id AND message.tableoid = given.partition AND message.a
 -- name: park
 -- Give messages up, and keep them for a person to look at. $1: partitions; $2: ids; $3: reasons.
 UPDATE {table} AS message
-SET attempts = attempts + 1, last_error = given.error, parked_at = statement_timestamp()
+SET attempts = attempts + 1, last_error = given.error, parked_at = pg_catalog.statement_timestamp()
 FROM unnest($1::oid[], $2::bigint[], $3::text[]) AS given (partition, id, error)
 WHERE message.id = given.id AND message.tableoid = given.partition
 
@@ -150,7 +150,7 @@ WHERE message.id = given.id AND message.tableoid = given.partition
 -- partitions do they identify a row. $1: seconds; $2: how many at most.
 WITH old AS MATERIALIZED (
     SELECT tableoid AS partition, id FROM {table}
-    WHERE sent_at < now() - $1::float8 * interval '1 second'
+    WHERE sent_at < pg_catalog.now() - $1::float8 * interval '1 second'
     ORDER BY sent_at
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
@@ -163,7 +163,7 @@ WHERE id = ANY (ARRAY(SELECT id FROM old)) AND sent_at IS NOT NULL
 -- Delete some of the messages that were parked long ago, found as above. $1: seconds; $2: how many at most.
 WITH old AS MATERIALIZED (
     SELECT tableoid AS partition, id FROM {table}
-    WHERE parked_at < now() - $1::float8 * interval '1 second'
+    WHERE parked_at < pg_catalog.now() - $1::float8 * interval '1 second'
     ORDER BY parked_at
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
