@@ -235,6 +235,8 @@ _REPLICAS: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
         [{"manager": "hpa", "fieldsV1": {"f:spec": None}}],
         [{"manager": "hpa", "fieldsV1": {"f:spec": "f:replicas"}}],
         [{"manager": "hpa"}],
+        7,
+        "x",
     ],
 )
 async def test_a_deployment_with_odd_managed_fields_is_known(fields: Any) -> None:
