@@ -23,8 +23,8 @@ class State(StrEnum):
 
 
 CONDITIONS = {
-    State.PENDING: f"{PENDING} AND send_after <= now()",
-    State.DELAYED: f"{PENDING} AND send_after > now()",
+    State.PENDING: f"{PENDING} AND send_after <= pg_catalog.now()",
+    State.DELAYED: f"{PENDING} AND send_after > pg_catalog.now()",
     State.PARKED: "sent_at IS NULL AND parked_at IS NOT NULL",
     State.SENT: "sent_at IS NOT NULL",
 }
@@ -55,11 +55,11 @@ class Query:
         for sql, value in (
             ("id = ANY (${}::bigint[])", list(self.ids) or None),
             (
-                "'.' || routing_key ~ ${}::text",
+                "'.' || routing_key::text ~ ${}::text",
                 None if self.routing_key is None else matching(self.routing_key),
             ),
-            ("created_at < now() - ${}::interval", self.older_than),
-            ("created_at >= now() - ${}::interval", self.newer_than),
+            ("created_at < pg_catalog.now() - ${}::interval", self.older_than),
+            ("created_at >= pg_catalog.now() - ${}::interval", self.newer_than),
         ):
             if value is not None:
                 arguments.append(value)

@@ -21,22 +21,23 @@ _QUERY_SECONDS = 120.0
 # A moment may be infinite, of which only the epoch can be subtracted.
 _LINE = f"""
     id, {STATE_SQL} AS state, routing_key, attempts, last_error,
-    (extract(epoch FROM now()) - extract(epoch FROM created_at))::float8 AS age_seconds,
-    (extract(epoch FROM send_after) - extract(epoch FROM now()))::float8 AS due_seconds
+    (extract(epoch FROM pg_catalog.now()) - extract(epoch FROM created_at))::float8 AS age_seconds,
+    (extract(epoch FROM send_after) - extract(epoch FROM pg_catalog.now()))::float8 AS due_seconds
 """
 # Texts: moments of Postgres reach further than Python's. Those of JSON ignore the session's DateStyle.
 _TIMES = ("created_at", "send_after", "sent_at", "parked_at")
+_TIME = "pg_catalog.to_json({name} AT TIME ZONE 'UTC') #>> '{{}}'::text[] AS {name}"
 _WHOLE = f"""
     {_LINE}, message_id::text, body, content_type, headers::text, tracking_ids::text, ordering_key, timer_id,
     extract(epoch FROM expiration)::float8 AS expiration_seconds,
-    {", ".join(f"pg_catalog.to_json({name} AT TIME ZONE 'UTC')#>>'{{}}' AS {name}" for name in _TIMES)}
+    {", ".join(_TIME.format(name=name) for name in _TIMES)}
 """
 
 # As after a failed attempt, an expiration counts from the new moment on. One that had ended before would have
 # the relay drop what a person asks it to send, and an infinite one (Postgres 17) is none.
 _RETRY = """
 UPDATE {table}
-SET parked_at = NULL, attempts = 0, send_after = clock_timestamp(),
+SET parked_at = NULL, attempts = 0, send_after = pg_catalog.clock_timestamp(),
     expiration = CASE WHEN expiration > interval '0' AND pg_catalog.isfinite(expiration) THEN expiration END
 WHERE {where} AND id = ANY ({ids}) AND parked_at IS NOT NULL AND sent_at IS NULL
 """
@@ -133,7 +134,7 @@ class Messages:
     async def count(self, query: Query) -> int:
         """How many are meant."""
         where, arguments = query.where()
-        [row] = await self._fetch(f"SELECT count(*) FROM {self._table} WHERE {where}", *arguments)  # noqa: S608
+        [row] = await self._fetch(f"SELECT pg_catalog.count(*) FROM {self._table} WHERE {where}", *arguments)  # noqa: S608
         return int(row[0])
 
     async def one(self, number: int) -> StoredMessage | None:

@@ -12,9 +12,9 @@ State: TypeAlias = Literal["missing", "uncommitted", "settled"]
 # sees a table that a rollback would still take away.
 _PROBE = """
 SELECT CASE
-    WHEN to_regclass($1::text) IS NULL THEN 'missing'
+    WHEN pg_catalog.to_regclass($1::text) IS NULL THEN 'missing'
     WHEN EXISTS (
-        SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()
+        SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()
         AND (classid::bigint << 32 | objid::bigint) = $2::bigint AND objsubid = 1 AND granted
     ) THEN 'uncommitted'
     ELSE 'settled'

@@ -37,7 +37,8 @@ _COLUMNS = {
     "timer_id": "{timer_id}",
     "expiration": "{expiration} * interval '1 second'",
     "send_after": (
-        "coalesce(to_timestamp({due_at}), clock_timestamp() + {due_in} * interval '1 second', now())"
+        "coalesce(pg_catalog.to_timestamp({due_at}), "
+        "pg_catalog.clock_timestamp() + {due_in} * interval '1 second', pg_catalog.now())"
     ),
 }
 _PLAIN_COLUMNS = {column: _COLUMNS[column] for column in PLAIN_FIELDS}
@@ -64,15 +65,16 @@ _REPLACE_PENDING = f"ON CONFLICT {_PENDING_TIMER} DO UPDATE SET id = DEFAULT, " 
 _RETURNING = "RETURNING true"
 
 _CANCELLATION = (
-    f"DELETE FROM {{table}} WHERE routing_key = $1::text AND timer_id = $2::text AND {PENDING} {_RETURNING}"
+    f"DELETE FROM {{table}} WHERE routing_key::text = $1::text AND timer_id::text = $2::text AND {PENDING} "
+    f"{_RETURNING}"
 )
 
 # Sorted, so that two sessions cannot each hold a lock that the other waits for. The seed is the table's oid:
 # the same key of another table has another lock.
 _KEY_LOCK = """
-SELECT pg_advisory_xact_lock(sorted.lock) FROM (
-    SELECT DISTINCT hashtextextended(given.ordering_key, {table}::regclass::oid::bigint) AS lock
-    FROM unnest($1::text[]) AS given (ordering_key)
+SELECT pg_catalog.pg_advisory_xact_lock(sorted.lock) FROM (
+    SELECT DISTINCT pg_catalog.hashtextextended(given.ordering_key, {table}::regclass::oid::bigint) AS lock
+    FROM pg_catalog.unnest($1::text[]) AS given (ordering_key)
     ORDER BY lock
 ) AS sorted
 """

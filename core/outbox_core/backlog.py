@@ -13,17 +13,20 @@ EXACT_UP_TO = 10_000
 _MEASURE = """
 WITH due AS (
     SELECT send_after FROM {table}
-    WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= now()
+    WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= pg_catalog.now()
     ORDER BY send_after, id
     LIMIT $1::integer
 ), keyed AS (
     SELECT send_after FROM {table}
-    WHERE ordering_key IS NOT NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after <= now()
+    WHERE ordering_key IS NOT NULL AND sent_at IS NULL AND parked_at IS NULL
+        AND send_after <= pg_catalog.now()
     LIMIT $1::integer
 ), parked AS (
     SELECT FROM {table} WHERE parked_at IS NOT NULL LIMIT $1::integer
 ), oldest AS (
-    SELECT least((SELECT min(send_after) FROM due), (SELECT min(send_after) FROM keyed)) AS send_after
+    SELECT least(
+        (SELECT pg_catalog.min(send_after) FROM due), (SELECT pg_catalog.min(send_after) FROM keyed)
+    ) AS send_after
 ), relations AS (
     -- Autovacuum keeps no statistics of a partitioned table as a whole.
     SELECT oid, reltuples FROM pg_catalog.pg_class
@@ -33,13 +36,13 @@ WITH due AS (
     )
 )
 SELECT
-    (SELECT count(*) FROM due) + (SELECT count(*) FROM keyed) AS due,
+    (SELECT pg_catalog.count(*) FROM due) + (SELECT pg_catalog.count(*) FROM keyed) AS due,
     CASE WHEN send_after < '0001-01-01Z' THEN '-infinity' ELSE send_after END AS oldest_at,
-    greatest(0, extract(epoch FROM clock_timestamp()) - extract(epoch FROM send_after))::float8
+    greatest(0, extract(epoch FROM pg_catalog.clock_timestamp()) - extract(epoch FROM send_after))::float8
         AS oldest_seconds,
-    (SELECT count(*) FROM parked) AS parked,
-    (SELECT sum(greatest(reltuples, 0))::bigint FROM relations) AS rows_estimated,
-    (SELECT sum(pg_catalog.pg_stat_get_dead_tuples(oid))::bigint FROM relations) AS dead_rows
+    (SELECT pg_catalog.count(*) FROM parked) AS parked,
+    (SELECT pg_catalog.sum(greatest(reltuples, 0))::bigint FROM relations) AS rows_estimated,
+    (SELECT pg_catalog.sum(pg_catalog.pg_stat_get_dead_tuples(oid))::bigint FROM relations) AS dead_rows
 FROM oldest
 """
 

@@ -33,6 +33,7 @@ from outbox_core.consumer import Consumer, OnMessage, OnUnreadable
 from outbox_core.path_choice import fast_path
 from outbox_core.plain_consumer import PlainConsumer
 from outbox_core.plain_publisher import PlainPublisher
+from outbox_core.plaintext import plain_hosts
 from outbox_core.provisioning import Provisioning
 from outbox_core.publisher import Publisher
 
@@ -110,6 +111,11 @@ class Broker:
     def is_connected(self) -> bool:
         """Whether there is a connection."""
         return self.state.is_connected
+
+    @property
+    def plain_hosts(self) -> tuple[str, ...]:
+        """The hosts of its URL that are entered over a network without TLS."""
+        return plain_hosts(self._urls)
 
     @property
     def is_blocked(self) -> bool:

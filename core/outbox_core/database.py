@@ -81,18 +81,49 @@ _SESSION = {
 }
 """Set in each session that is not a pooler's, and not as startup parameters, which PgBouncer would refuse."""
 
-_BACKEND = "pg_backend_pid() = {pid}"
+_BACKEND = "pg_catalog.pg_backend_pid() = {pid}"
 """False if a pooler is between: the session is not the one that has sent its process id."""
 
 
+_ARRAYS = [
+    {
+        "oid": oid,
+        "ns": "pg_catalog",
+        "name": f"_{element}",
+        "kind": b"b",
+        "basetype": None,
+        "elemtype": element_oid,
+        "elemtype_name": element,
+        "elemdelim": ",",
+        "range_subtype": None,
+        "attrtypoids": None,
+        "attrnames": None,
+    }
+    for oid, element, element_oid in (
+        (1001, "bytea", 17),
+        (1005, "int2", 21),
+        (1007, "int4", 23),
+        (1016, "int8", 20),
+        (1022, "float8", 701),
+        (2951, "uuid", 2950),
+    )
+]
+"""The types of our parameters that asyncpg would ask the server for, in the form of the server's answer.
+
+Its query compares an oid with an integer, and so calls any operator of these types that somebody has made in
+a schema of the search path.
+"""
+
+
 class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
-    """An asyncpg connection whose statements have names that no other connection uses."""
+    """An asyncpg connection that knows arrays, and whose statements have names that no other one uses."""
 
     __slots__ = ("_name_suffix",)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._name_suffix = secrets.token_hex(8)
+        self._protocol.get_settings().register_data_types(_ARRAYS)
 
     def _get_unique_id(self, prefix: str) -> str:
         # asyncpg counts from 1 in every process. A pooler that is not recognised as one would then let a

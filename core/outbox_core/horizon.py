@@ -16,9 +16,9 @@ _OLDEST = r"""
 SELECT
     kind, pid, is_active, xid::text::bigint AS xid, pg_catalog.age(xid) AS transactions, began_at,
     extract(epoch FROM pg_catalog.clock_timestamp() - began_at)::float8 AS seconds,
-    CASE WHEN name ~ '^[ -~]+$' THEN name END AS name,
-    CASE WHEN role ~ '^[ -~]+$' THEN role END AS role,
-    CASE WHEN database ~ '^[ -~]+$' THEN database END AS database
+    CASE WHEN name::text ~ '^[ -~]+$' THEN name END AS name,
+    CASE WHEN role::text ~ '^[ -~]+$' THEN role END AS role,
+    CASE WHEN database::text ~ '^[ -~]+$' THEN database END AS database
 FROM (
     SELECT
         CASE WHEN datid IS NULL THEN 'standby' ELSE 'session' END AS kind, pid, true AS is_active,

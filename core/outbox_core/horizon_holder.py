@@ -17,10 +17,10 @@ _MANY_TRANSACTIONS = 1_000_000
 """Old for one whose age in seconds nobody knows."""
 
 _END_ON_STANDBY = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-    "WHERE backend_xmin = '{xid}' AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1"
+    "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity "
+    "WHERE backend_xmin = '{xid}' AND pid <> pg_catalog.pg_backend_pid() ORDER BY xact_start LIMIT 1"
 )
-_FIND_GID = "SELECT gid FROM pg_prepared_xacts WHERE transaction = '{xid}'"
+_FIND_GID = "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = '{xid}'"
 
 
 class HolderKind(StrEnum):
@@ -98,7 +98,7 @@ class Holder:
         """What to do about it, with the command."""
         match self.kind:
             case HolderKind.SESSION:
-                return f"end it with `SELECT pg_terminate_backend({self.pid})`"
+                return f"end it with `SELECT pg_catalog.pg_terminate_backend({self.pid})`"
             case HolderKind.PREPARED_TRANSACTION:
                 where = f" in database {quote_identifier(self.database)}" if self.database else ""
                 if self.name is None:
@@ -107,7 +107,7 @@ class Holder:
                 command = f"ROLLBACK PREPARED {quote_literal(self.name).strip()}"
                 return f"end it{where} with `{command}`, unless it is to be committed"
             case HolderKind.REPLICATION_SLOT if not self.is_active:
-                drop = f"SELECT pg_drop_replication_slot({quote_literal(self.name or '').strip()})"
+                drop = f"SELECT pg_catalog.pg_drop_replication_slot({quote_literal(self.name or '').strip()})"
                 return f"start its standby, or if that is gone for good drop the slot with `{drop}`"
             case HolderKind.REPLICATION_SLOT | HolderKind.STANDBY:
                 end = _END_ON_STANDBY.format(xid=self.xid)

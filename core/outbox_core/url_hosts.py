@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass
-from ipaddress import AddressValueError, IPv6Address
+from ipaddress import AddressValueError, IPv6Address, ip_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,16 @@ def split_hosts(url: str) -> tuple[str, ...]:
     """A URL for each host that a URL lists; one with a single host is itself."""
     before, hosts, after = partition_hosts(url)
     return tuple(f"{before}{host}{after}" for host in hosts.split(","))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine, as far as it shows without looking names up."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def bracketed(host: str) -> str:

@@ -17,6 +17,7 @@ from outbox_core.database_errors import translated
 from outbox_core.database_isolation import files_named
 from outbox_core.horizon import oldest_holder
 from outbox_core.horizon_holder import MANY_DEAD_ROWS
+from outbox_core.plaintext import is_plain
 from outbox_operator import database_findings as findings
 from outbox_operator.conditions import Finding
 from outbox_operator.database_view import DatabaseView
@@ -65,6 +66,7 @@ async def look(
             limit = f"SET LOCAL statement_timeout = {round(timeout_seconds * 1000)}"
             await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {limit}")
             view, dead_rows = await _view(connection, database.where, wanted)
+            view = replace(view, is_plain=is_plain(connection))
             await connection.execute("COMMIT")
             if dead_rows >= MANY_DEAD_ROWS:
                 view = replace(view, holder=await oldest_holder(connection))

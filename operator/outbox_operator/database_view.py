@@ -24,6 +24,8 @@ class DatabaseView:
     """Messages that were given up, counted up to 10,000."""
     holder: Holder | None = None
     """What holds the horizon of vacuum, if the table has many dead rows."""
+    is_plain: bool = False
+    """Whether the connection went over a network without TLS."""
     vacuum: Finding | None = None
     """That it has held it for long."""
 

@@ -22,29 +22,32 @@ _COLUMNS = {
     "message_id": "message.message_id::text",
     "routing_key": "message.routing_key",
     "content_type": "message.content_type",
-    "body": "CASE WHEN octet_length(message.body) <= 16384 THEN message.body END",
-    "size": "octet_length(message.body)",
+    "body": "CASE WHEN pg_catalog.octet_length(message.body) <= 16384 THEN message.body END",
+    "size": "pg_catalog.octet_length(message.body)",
     "headers": "message.headers::text",
     "tracking_ids": "message.tracking_ids::text",
     "ordering_key": "message.ordering_key",
     "attempts": "message.attempts",
     "timestamp": (
-        "CASE WHEN isfinite(message.created_at) THEN extract(epoch FROM message.created_at)::bigint END"
+        "CASE WHEN pg_catalog.isfinite(message.created_at)"
+        " THEN extract(epoch FROM message.created_at)::bigint END"
     ),
-    "age": "(extract(epoch FROM clock_timestamp()) - extract(epoch FROM message.created_at))::float8",
+    "age": (
+        "(extract(epoch FROM pg_catalog.clock_timestamp()) - extract(epoch FROM message.created_at))::float8"
+    ),
     "remaining": (
         "(extract(epoch FROM message.send_after) + extract(epoch FROM message.expiration)"
-        " - extract(epoch FROM clock_timestamp()))::float8"
+        " - extract(epoch FROM pg_catalog.clock_timestamp()))::float8"
     ),
-    "clock": "date_part('epoch', clock_timestamp())",
+    "clock": "pg_catalog.date_part('epoch', pg_catalog.clock_timestamp())",
 }
 
 # What is left of an expiration counts from the new time on, so that the moment at which it ends stays the
 # same, unless that is beyond the last date there is.
-_DUE_LATER = """send_after = clock_timestamp() + given.delay * interval '1 second',
+_DUE_LATER = """send_after = pg_catalog.clock_timestamp() + given.delay * interval '1 second',
     expiration = CASE
-        WHEN NOT isfinite(send_after) OR expiration > interval '1000 years' THEN expiration
-        ELSE send_after + expiration - (clock_timestamp() + given.delay * interval '1 second')
+        WHEN NOT pg_catalog.isfinite(send_after) OR expiration > interval '1000 years' THEN expiration
+        ELSE send_after + expiration - (pg_catalog.clock_timestamp() + given.delay * interval '1 second')
     END"""
 
 
@@ -56,21 +59,20 @@ _MACROS = {
     "pending": PENDING,
     "keyless_due": f"ordering_key IS NULL AND {PENDING} AND send_after <= pg_catalog.statement_timestamp()",
     "keyed_due": f"ordering_key IS NOT NULL AND {PENDING} AND send_after <= pg_catalog.statement_timestamp()",
-    "first_id": "(-9223372036854775808)::pg_catalog.int8",
+    "first_id": "(-9223372036854775808)::bigint",
     "moment": (
-        "CASE WHEN {}::pg_catalog.int8 IS NULL THEN '-infinity'::pg_catalog.timestamptz"
-        " ELSE 'epoch'::pg_catalog.timestamptz"
-        " + {}::pg_catalog.int8 * '1 microsecond'::pg_catalog.interval END"
+        "CASE WHEN {}::bigint IS NULL THEN '-infinity'::timestamptz"
+        " ELSE 'epoch'::timestamptz + ({}::bigint OPERATOR(pg_catalog.*) '1 microsecond'::interval) END"
     ),
     "micros": (
-        "CASE WHEN pg_catalog.isfinite({}) THEN (extract(epoch FROM {}) * 1000000)::pg_catalog.int8 END"
+        "CASE WHEN pg_catalog.isfinite({}) THEN (extract(epoch FROM {}) * 1000000::numeric)::bigint END"
     ),
     # A range and not an equation of keys: with it no other index can look cheaper, whatever the statistics.
     "first_of_key": """SELECT tableoid AS partition, id, send_after, parked_at
         FROM {table} AS queued
-        WHERE sent_at IS NULL AND ordering_key <= candidate.ordering_key
-            AND (ordering_key, id) >= (candidate.ordering_key, {})
-        ORDER BY ordering_key, id
+        WHERE sent_at IS NULL AND ordering_key::text <= candidate.ordering_key
+            AND (ordering_key::text, id) >= (candidate.ordering_key, {})
+        ORDER BY ordering_key::text, id
         LIMIT 1""",
 }
 """What stands for longer texts in `queries.sql`; `{}` is what follows the colon there."""

@@ -14,31 +14,31 @@
 WITH keyless AS MATERIALIZED (
     SELECT {columns}
     FROM {table} AS message
-    WHERE {keyless_due} AND (send_after, id) >= ({moment:$2}, $3::pg_catalog.int8)
+    WHERE {keyless_due} AND (send_after, id) >= ({moment:$2}, $3::bigint)
     ORDER BY send_after, id
-    LIMIT $1::pg_catalog.int4
+    LIMIT $1::integer
     FOR UPDATE SKIP LOCKED
 ), late AS MATERIALIZED (
     SELECT {columns}
     FROM {table} AS message
-    WHERE id = ANY ($4::pg_catalog.int8[])
-        AND CASE WHEN {keyless_due} AND (send_after, id) < ({moment:$2}, $3::pg_catalog.int8) THEN true END
+    WHERE id = ANY ($4::bigint[])
+        AND CASE WHEN {keyless_due} AND (send_after, id) < ({moment:$2}, $3::bigint) THEN true END
     FOR UPDATE SKIP LOCKED
 ), discovered AS MATERIALIZED (
-    SELECT ordering_key, send_after, id
+    SELECT ordering_key::text AS ordering_key, send_after, id
     FROM {table} AS message
-    WHERE {keyed_due} AND (send_after, id) > ({moment:$7}, $8::pg_catalog.int8)
+    WHERE {keyed_due} AND (send_after, id) > ({moment:$7}, $8::bigint)
     ORDER BY send_after, id
-    LIMIT $9::pg_catalog.int4
+    LIMIT $9::integer
 ), candidate AS MATERIALIZED (
     SELECT ordering_key, from_id
     FROM ROWS FROM (
-        pg_catalog.unnest($5::pg_catalog.text[]), pg_catalog.unnest($6::pg_catalog.int8[])
+        pg_catalog.unnest($5::text[]), pg_catalog.unnest($6::bigint[])
     ) AS given (ordering_key, from_id)
     UNION ALL
     SELECT DISTINCT ordering_key, {first_id}
     FROM discovered
-    WHERE ordering_key <> ALL ($5::pg_catalog.text[])
+    WHERE ordering_key <> ALL ($5::text[])
 ), head AS MATERIALIZED (
     SELECT candidate.ordering_key, first.partition, first.id, first.send_after, first.parked_at
     FROM candidate LEFT JOIN LATERAL (
@@ -53,7 +53,7 @@ WITH keyless AS MATERIALIZED (
         AND CASE
             WHEN (message.tableoid, message.id) IN (SELECT partition, id FROM head) AND {keyed_due} THEN true
         END
-    LIMIT $1::pg_catalog.int4
+    LIMIT $1::integer
     FOR UPDATE OF message SKIP LOCKED
 ), report AS (
     SELECT pg_catalog.json_build_object(
@@ -61,7 +61,7 @@ WITH keyless AS MATERIALIZED (
         'first', (
             SELECT pg_catalog.json_build_array({micros:send_after}, id)
             FROM {table} AS message
-            WHERE {keyless_due} AND (send_after, id) >= ({moment:$2}, $3::pg_catalog.int8)
+            WHERE {keyless_due} AND (send_after, id) >= ({moment:$2}, $3::bigint)
             ORDER BY send_after, id
             LIMIT 1
         ),
@@ -80,7 +80,7 @@ WITH keyless AS MATERIALIZED (
             FROM head
             WHERE id IS NULL OR parked_at IS NOT NULL OR send_after > pg_catalog.statement_timestamp()
         )
-    )::pg_catalog.text AS text
+    )::text AS text
 )
 SELECT *, NULL AS report FROM keyless
 UNION ALL
@@ -97,10 +97,10 @@ SELECT {no_columns}, text FROM report
 SELECT
     EXISTS (
         SELECT FROM {table} AS message
-        WHERE {keyless_due} AND (send_after, id) >= ({moment:$1}, $2::pg_catalog.int8)
+        WHERE {keyless_due} AND (send_after, id) >= ({moment:$1}, $2::bigint)
     ) OR EXISTS (
         SELECT FROM {table} AS message
-        WHERE {keyed_due} AND (send_after, id) > ({moment:$3}, $4::pg_catalog.int8)
+        WHERE {keyed_due} AND (send_after, id) > ({moment:$3}, $4::bigint)
     ) AS is_due,
     -- A message that somebody holds back until infinity has no interval to it.
     (extract(epoch FROM least(
@@ -118,27 +118,27 @@ SELECT
             ORDER BY send_after, id
             LIMIT 1
         )
-    )) - extract(epoch FROM pg_catalog.clock_timestamp()))::pg_catalog.float8 AS next_seconds
+    )) - extract(epoch FROM pg_catalog.clock_timestamp()))::float8 AS next_seconds
 
 -- name: late
 -- The due rows without a key before a position: they were committed late. $1, $2: the position; $3: how many.
 SELECT id, {micros:send_after} AS micros
 FROM {table} AS message
-WHERE {keyless_due} AND (send_after, id) < ({moment:$1}, $2::pg_catalog.int8)
+WHERE {keyless_due} AND (send_after, id) < ({moment:$1}, $2::bigint)
 ORDER BY send_after, id
-LIMIT $3::pg_catalog.int4
+LIMIT $3::integer
 
 -- name: claimable_keys
 -- Keys of which the first row can be claimed, among those of a page of due rows. $1, $2: the position after which
 -- the page begins; $3, $4: the one at which the last page ends; $5: how many rows it has. One row: how many rows
 -- there were, the position of the last one, and the keys, each with the lowest id found.
 WITH page AS MATERIALIZED (
-    SELECT ordering_key, send_after, id
+    SELECT ordering_key::text AS ordering_key, send_after, id
     FROM {table} AS message
-    WHERE {keyed_due} AND (send_after, id) > ({moment:$1}, $2::pg_catalog.int8)
-        AND (send_after, id) <= ({moment:$3}, $4::pg_catalog.int8)
+    WHERE {keyed_due} AND (send_after, id) > ({moment:$1}, $2::bigint)
+        AND (send_after, id) <= ({moment:$3}, $4::bigint)
     ORDER BY send_after, id
-    LIMIT $5::pg_catalog.int4
+    LIMIT $5::integer
 ), candidate AS MATERIALIZED (
     SELECT ordering_key, pg_catalog.min(id) AS id FROM page GROUP BY ordering_key
 )
@@ -152,7 +152,7 @@ SELECT
             {first_of_key:{first_id}}
         ) AS first
         WHERE first.parked_at IS NULL AND first.send_after <= pg_catalog.statement_timestamp()
-    )::pg_catalog.text AS keys
+    )::text AS keys
 FROM (SELECT) AS always LEFT JOIN (
     SELECT {micros:send_after} AS micros, id FROM page ORDER BY send_after DESC, id DESC LIMIT 1
 ) AS last ON true
@@ -161,7 +161,7 @@ FROM (SELECT) AS always LEFT JOIN (
 -- The transactions that may have written to the table, each by the lock that it holds on it, or on a partition,
 -- until its end. $1: the table's quoted name.
 WITH RECURSIVE tree AS (
-    SELECT $1::pg_catalog.text::pg_catalog.regclass::pg_catalog.oid AS partition
+    SELECT $1::text::regclass::oid AS partition
     UNION
     SELECT inhrelid FROM tree JOIN pg_catalog.pg_inherits ON inhparent = tree.partition
 )
@@ -175,7 +175,7 @@ WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND relation IN (SELEC
 -- that none of so many is the first of its key means that they wait for rows that are parked or not due.
 SELECT EXISTS (SELECT FROM {table} AS message WHERE {keyless_due}) OR EXISTS (
     SELECT FROM (
-        SELECT ordering_key, id
+        SELECT ordering_key::text AS ordering_key, id
         FROM {table} AS message
         WHERE {keyed_due}
         ORDER BY send_after, id
@@ -191,7 +191,7 @@ SELECT EXISTS (SELECT FROM {table} AS message WHERE {keyless_due}) OR EXISTS (
 WITH RECURSIVE tree AS (
     SELECT $1::text::regclass::oid AS partition
     UNION
-    SELECT inhrelid FROM tree JOIN pg_inherits ON inhparent = tree.partition
+    SELECT inhrelid FROM tree JOIN pg_catalog.pg_inherits ON inhparent = tree.partition
 )
 SELECT partition FROM tree
 
@@ -206,7 +206,7 @@ DELETE FROM {table} WHERE id = ANY ($1::bigint[]) AND tableoid = $2::oid
 -- name: mark_sent
 -- Keep messages that were sent, until retention takes them. The transaction may have begun before they were due,
 -- so its time is not the one at which they were sent. $1: their ids; $2: the partition that they are in.
-UPDATE {table} SET sent_at = statement_timestamp(), last_error = NULL
+UPDATE {table} SET sent_at = pg_catalog.statement_timestamp(), last_error = NULL
 WHERE id = ANY ($1::bigint[]) AND tableoid = $2::oid
 
 -- name: back_off
@@ -241,7 +241,7 @@ WHERE message.id = given.id AND message.tableoid = given.partition AND message.a
 -- name: mark_late
 -- Keep messages that were confirmed late, as above. $1: partitions; $2: ids; $3: their attempts.
 UPDATE {table} AS message
-SET sent_at = statement_timestamp(), last_error = NULL, parked_at = NULL
+SET sent_at = pg_catalog.statement_timestamp(), last_error = NULL, parked_at = NULL
 FROM unnest($1::oid[], $2::bigint[], $3::integer[]) AS given (partition, id, attempts)
 WHERE message.id = given.id AND message.tableoid = given.partition AND message.attempts = given.attempts
     AND sent_at IS NULL
@@ -249,7 +249,7 @@ WHERE message.id = given.id AND message.tableoid = given.partition AND message.a
 -- name: park
 -- Give messages up, and keep them for a person to look at. $1: partitions; $2: ids; $3: reasons.
 UPDATE {table} AS message
-SET attempts = attempts + 1, last_error = given.error, parked_at = statement_timestamp()
+SET attempts = attempts + 1, last_error = given.error, parked_at = pg_catalog.statement_timestamp()
 FROM unnest($1::oid[], $2::bigint[], $3::text[]) AS given (partition, id, error)
 WHERE message.id = given.id AND message.tableoid = given.partition
 
@@ -258,7 +258,7 @@ WHERE message.id = given.id AND message.tableoid = given.partition
 -- partitions do they identify a row. $1: seconds; $2: how many at most.
 WITH old AS MATERIALIZED (
     SELECT tableoid AS partition, id FROM {table}
-    WHERE sent_at < now() - $1::float8 * interval '1 second'
+    WHERE sent_at < pg_catalog.now() - $1::float8 * interval '1 second'
     ORDER BY sent_at
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
@@ -271,7 +271,7 @@ WHERE id = ANY (ARRAY(SELECT id FROM old)) AND sent_at IS NOT NULL
 -- Delete some of the messages that were parked long ago, found as above. $1: seconds; $2: how many at most.
 WITH old AS MATERIALIZED (
     SELECT tableoid AS partition, id FROM {table}
-    WHERE parked_at < now() - $1::float8 * interval '1 second'
+    WHERE parked_at < pg_catalog.now() - $1::float8 * interval '1 second'
     ORDER BY parked_at
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED

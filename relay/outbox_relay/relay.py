@@ -13,6 +13,7 @@ from outbox_core.broker import Broker, BrokerState
 from outbox_core.database import Database
 from outbox_core.health import Readiness
 from outbox_core.listening import Listening
+from outbox_core.plaintext import broker_warning, database_warning, is_plain
 from outbox_core.signals import Shutdown
 from outbox_core.starting import beside, broker_may_come, broker_reason, end, one_of, patiently
 from outbox_relay.claims import Claims
@@ -198,6 +199,7 @@ class MessageRelay:
     async def _prepare_table(self, database: Database) -> None:
         """Create or check the table, since a relay on a wrong one would do nothing for ever."""
         connection = await database.connect("outbox-relay")
+        has_no_tls = is_plain(connection)
         notifies = self.settings.notifies
         try:
             async with connection.transaction(isolation="read_committed"):
@@ -210,6 +212,8 @@ class MessageRelay:
             raise TableError("; ".join(stopping))
         for problem in problems:
             _log.warning("%s", problem)
+        if has_no_tls:
+            _log.warning(database_warning(database.where))
 
     def _database(self) -> Database:
         longest_seconds = max(_SHORTEST_LIMIT_SECONDS, self.settings.publish_timeout)
@@ -229,6 +233,8 @@ class MessageRelay:
             await broker.check(self.settings.topology)
         else:
             await broker.declare(self.settings.topology)
+        if broker.plain_hosts:
+            _log.warning(broker_warning(str(broker.address)))
 
     def _listening(self, database: Database, watch: Watch) -> Listening | None:
         if not (self.settings.listen and self.settings.notifies):

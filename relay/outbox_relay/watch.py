@@ -80,8 +80,9 @@ class Watch:
         oid = f"{quote_literal(table.sql)}::regclass::oid::int4"
         self._asleep_key = f"{ASLEEP_LOCK}, {oid}"
         self._beat_sql = (
-            f"SELECT is_due, pg_try_advisory_lock({DUTY_LOCK}, {oid}) AS is_on_duty, "  # noqa: S608 - ours
-            f"set_config('idle_session_timeout', '{_FROZEN_SECONDS}s', false) FROM ({look_sql}) AS look"
+            f"SELECT is_due, pg_catalog.pg_try_advisory_lock({DUTY_LOCK}, {oid}) AS is_on_duty, "  # noqa: S608 - ours
+            f"pg_catalog.set_config('idle_session_timeout', '{_FROZEN_SECONDS}s', false) "
+            f"FROM ({look_sql}) AS look"
         )
         self.listening: Listening | None = None
         """Where notifications are heard, and whose session holds the locks; None where nobody listens."""
@@ -248,7 +249,7 @@ class Watch:
     async def _fall_asleep(self) -> None:
         """Have whoever emits notify from now on, if nobody is about to commit without."""
         session = self.session
-        row = await self._ask(f"SELECT pg_try_advisory_lock({self._asleep_key}) AS is_held")
+        row = await self._ask(f"SELECT pg_catalog.pg_try_advisory_lock({self._asleep_key}) AS is_held")
         if row is not None and row["is_held"]:
             self._asleep_in = session
             self.unswept.set()
@@ -257,7 +258,7 @@ class Watch:
         """Have nobody notify, as the table is looked at all the time."""
         self._asleep_in = None
         self._batches = 0
-        await self._ask(f"SELECT pg_advisory_unlock({self._asleep_key})")
+        await self._ask(f"SELECT pg_catalog.pg_advisory_unlock({self._asleep_key})")
 
     async def _call(self) -> None:
         """Call the relays that stand by: there is more to do than one does at once."""
@@ -317,4 +318,4 @@ class Watch:
         if self.session is not None:
             handover = f"pg_catalog.pg_notify({self._channel}, {quote_literal(self._handover)})"
             self._asleep_in = self._duty_in = None
-            await self._ask(f"SELECT pg_advisory_unlock_all(), {handover}")
+            await self._ask(f"SELECT pg_catalog.pg_advisory_unlock_all(), {handover}")

@@ -123,7 +123,7 @@ async def test_the_relay_says_once_what_holds_back_vacuum_and_once_that_it_is_go
     assert fields["held_by"].startswith(
         f'session {pid} (application "report", role "outbox", database "test_'
     )
-    assert fields["cure"] == f"end it with `SELECT pg_terminate_backend({pid})`"
+    assert fields["cure"] == f"end it with `SELECT pg_catalog.pg_terminate_backend({pid})`"
     assert fields["dead_rows"] >= MANY_DEAD_ROWS
     dead, held = watched.metric("outbox_table_dead_rows"), "outbox_vacuum_horizon_held_seconds"
     assert dead is not None
@@ -196,7 +196,7 @@ async def test_the_operator_says_it_in_a_condition_that_goes_with_the_holder(
         f'more than 100,000 dead rows of table "outbox_table" cannot be removed, because of session {pid} ('
     )
     assert view.vacuum.message.startswith(begin)
-    assert view.vacuum.message.endswith(f"; end it with `SELECT pg_terminate_backend({pid})`")
+    assert view.vacuum.message.endswith(f"; end it with `SELECT pg_catalog.pg_terminate_backend({pid})`")
     clock.now += 60
     again = await databases.look(relay, access)
     assert again.vacuum == view.vacuum

@@ -15,6 +15,8 @@ class RoundTrips:
 
     count: int = 0
     url: str = ""
+    sent: bytearray = field(default_factory=bytearray)
+    """What clients have sent."""
 
 
 @dataclass
@@ -23,6 +25,7 @@ class _Proxy:
     port: int
     trips: RoundTrips
     delay_seconds: float
+    address: str
     links: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
 
     async def link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,6 +41,8 @@ class _Proxy:
             nonlocal server_spoke_last
             while data := await source.read(1 << 16):
                 self.trips.count += from_client and server_spoke_last
+                if from_client:
+                    self.trips.sent += data
                 server_spoke_last = not from_client
                 if not from_client and self.delay_seconds:
                     await asyncio.sleep(self.delay_seconds)
@@ -56,7 +61,7 @@ class _Proxy:
 
     async def serve(self, ready: "Future[tuple[int, asyncio.Event]]") -> None:
         stop = asyncio.Event()
-        server = await asyncio.start_server(self.link, "127.0.0.1", 0)
+        server = await asyncio.start_server(self.link, self.address, 0)
         ready.set_result((server.sockets[0].getsockname()[1], stop))
         await stop.wait()
         server.close()
@@ -67,20 +72,22 @@ class _Proxy:
 
 
 @contextlib.asynccontextmanager
-async def counted(url: str, delay_seconds: float = 0) -> AsyncIterator[RoundTrips]:
+async def counted(
+    url: str, delay_seconds: float = 0, address: str = "127.0.0.1"
+) -> AsyncIterator[RoundTrips]:
     """Put the proxy in front of `url`, on a thread of its own so that blocking drivers do not stop it.
 
-    Each answer is `delay_seconds` late.
+    Each answer is `delay_seconds` late. The proxy listens at an address of this machine.
     """
     parts = urlsplit(url)
-    proxy = _Proxy(parts.hostname or "", parts.port or 5432, RoundTrips(), delay_seconds)
+    proxy = _Proxy(parts.hostname or "", parts.port or 5432, RoundTrips(), delay_seconds, address)
     ready: Future[tuple[int, asyncio.Event]] = Future()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=lambda: loop.run_until_complete(proxy.serve(ready)))
     thread.start()
     port, stop = await asyncio.wrap_future(ready)
     credentials = parts.netloc.rpartition("@")[0]
-    proxy.trips.url = urlunsplit(parts._replace(netloc=f"{credentials}@127.0.0.1:{port}"))
+    proxy.trips.url = urlunsplit(parts._replace(netloc=f"{credentials}@{address}:{port}"))
     try:
         yield proxy.trips
     finally:

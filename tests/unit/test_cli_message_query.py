@@ -38,7 +38,8 @@ def test_a_star_inside_a_word_is_any_text(pattern: str, key: str, is_meant: bool
 def test_parameters_are_numbered_as_they_are_given() -> None:
     where, arguments = Query((State.SENT,), routing_key="a", newer_than=timedelta(minutes=5)).where()
     assert where == (
-        "((sent_at IS NOT NULL)) AND ('.' || routing_key ~ $1::text) AND (created_at >= now() - $2::interval)"
+        "((sent_at IS NOT NULL)) AND ('.' || routing_key::text ~ $1::text) "
+        "AND (created_at >= pg_catalog.now() - $2::interval)"
     )
     assert arguments == [r"^\.a$", timedelta(minutes=5)]
 

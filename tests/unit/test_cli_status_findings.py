@@ -56,7 +56,7 @@ def test_what_is_well_is_not_found(picture: Picture) -> None:
             HERE,
             'table "outbox_table": 200,000 dead rows cannot be removed, because of replication slot '
             '"replica", which nobody uses; start its standby, or if that is gone for good drop the slot with '
-            "`SELECT pg_drop_replication_slot('replica')`",
+            "`SELECT pg_catalog.pg_drop_replication_slot('replica')`",
         ),
         (
             relay(parked=1),

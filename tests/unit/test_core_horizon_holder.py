@@ -24,8 +24,9 @@ SLOT = Holder(HolderKind.REPLICATION_SLOT, 741, 9, pid=48, name="replica")
 UNUSED = replace(SLOT, pid=None, is_active=False)
 STANDBY = Holder(HolderKind.STANDBY, 741, 9, pid=48, name="walreceiver")
 ON_STANDBY = (
-    "end the transaction there: on the standby, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-    "WHERE backend_xmin = '741' AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1`"
+    "end the transaction there: on the standby, `SELECT pg_catalog.pg_terminate_backend(pid) "
+    "FROM pg_catalog.pg_stat_activity "
+    "WHERE backend_xmin = '741' AND pid <> pg_catalog.pg_backend_pid() ORDER BY xact_start LIMIT 1`"
 )
 
 
@@ -36,12 +37,12 @@ ON_STANDBY = (
             SESSION,
             'session 47 (application "report", role "app", database "shop"), '
             "whose transaction began at 2026-01-01 12:00:00 UTC",
-            "end it with `SELECT pg_terminate_backend(47)`",
+            "end it with `SELECT pg_catalog.pg_terminate_backend(47)`",
         ),
         (
             replace(SESSION, name=None, role=None, database=None, began_at=None, seconds=None),
             "session 47, of which a role with pg_read_all_stats sees more",
-            "end it with `SELECT pg_terminate_backend(47)`",
+            "end it with `SELECT pg_catalog.pg_terminate_backend(47)`",
         ),
         (
             PREPARED,
@@ -58,7 +59,7 @@ ON_STANDBY = (
         (
             replace(PREPARED, name=None, role=None),
             'prepared transaction with xid 741 (database "shop"), prepared at 2026-01-01 12:00:00 UTC',
-            "find its gid with `SELECT gid FROM pg_prepared_xacts WHERE transaction = '741'`, "
+            "find its gid with `SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = '741'`, "
             'and end it in database "shop" with ROLLBACK PREPARED, unless it is to be committed',
         ),
         (SLOT, 'replication slot "replica", which a standby with hot_standby_feedback uses', ON_STANDBY),
@@ -66,7 +67,7 @@ ON_STANDBY = (
             UNUSED,
             'replication slot "replica", which nobody uses',
             "start its standby, or if that is gone for good drop the slot with "
-            "`SELECT pg_drop_replication_slot('replica')`",
+            "`SELECT pg_catalog.pg_drop_replication_slot('replica')`",
         ),
         (STANDBY, 'standby "walreceiver" with hot_standby_feedback', ON_STANDBY),
     ],

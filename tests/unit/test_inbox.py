@@ -25,10 +25,11 @@ def test_the_values_of_a_note_are_written_out_as_text_and_nothing_else() -> None
     inbox = Inbox('shop."in $1"')
     assert squeezed(inbox.note_text("q", "it's $2; COMMIT")) == (
         """INSERT INTO "shop"."in $1" (queue, message_id) VALUES ('q'::text, 'it''s $2; COMMIT'::text) """
-        "ON CONFLICT (queue, message_id) DO NOTHING RETURNING txid_current()"
+        "ON CONFLICT (queue, message_id) DO NOTHING RETURNING pg_catalog.txid_current()"
     )
     assert squeezed(inbox.find_text("q", "b\\c")) == (
-        r"""SELECT 1 FROM "shop"."in $1" WHERE queue = 'q'::text AND message_id = E'b\\c'::text"""
+        r"""SELECT 1 FROM "shop"."in $1" """
+        r"""WHERE queue::text = 'q'::text AND message_id::text = E'b\\c'::text"""
     )
 
 

@@ -1,10 +1,13 @@
 """What a Lease says, and what it becomes."""
 
+from typing import Any
+
 import pytest
 
 from outbox_operator.cluster import lease
 from outbox_operator.cluster.kinds import Manifest
 from outbox_operator.cluster.leadership import Timing
+from tests.operator.junk import ODD, paths, with_odd
 
 
 def _lease(**spec: object) -> Manifest:
@@ -48,3 +51,18 @@ def test_a_renewal_changes_its_time_alone() -> None:
 def test_timing_that_lets_two_lead_is_refused(timing: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="timing of the Lease"):
         Timing(**timing)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_odd_fields_of_a_lease_are_as_good_as_none(odd: Any) -> None:
+    held = lease.taken(_lease(leaseTransitions=3), "me", 10)
+    held["metadata"]["uid"] = "u"
+    for path in paths(held):
+        if path in (("metadata",), ("kind",), ("apiVersion",)):
+            continue
+        found = with_odd(held, path, odd)
+        assert isinstance(lease.holder_of(found) + lease.version_of(found) + lease.uid_of(found), str)
+        assert 0 < lease.duration_of(found, 7) < 1 << 31
+        assert lease.taken(found, "she", 10)["spec"]["leaseTransitions"] in (1, 4, 5)
+        assert lease.holder_of(lease.renewed(lease.taken(found, "she", 10))) == "she"
+        assert lease.holder_of(lease.released(found)) == ""

@@ -8,6 +8,7 @@ import pytest
 from outbox_operator.cluster.kinds import DEPLOYMENT, LISTENER, RELAY, Kind, Manifest
 from outbox_operator.cluster.store import Store, Version
 from tests.operator import manifests
+from tests.operator.junk import ODD, paths, with_odd
 
 _DEPLOYMENT: Manifest = {
     "apiVersion": "apps/v1",
@@ -234,6 +235,8 @@ _REPLICAS: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
         [{"manager": "hpa", "fieldsV1": {"f:spec": None}}],
         [{"manager": "hpa", "fieldsV1": {"f:spec": "f:replicas"}}],
         [{"manager": "hpa"}],
+        7,
+        "x",
     ],
 )
 async def test_a_deployment_with_odd_managed_fields_is_known(fields: Any) -> None:
@@ -261,3 +264,27 @@ def test_an_object_without_a_name_is_passed_over() -> None:
     for odd in ({}, {"metadata": None}, {"metadata": {"name": 1}}):
         store.pass_over(RELAY, odd)
     assert store.versions(RELAY) == {}
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize(("kind", "bare"), [(RELAY, manifests.RELAY), (LISTENER, manifests.LISTENER)])
+async def test_an_odd_field_harms_no_other_object(kind: Kind, bare: Manifest, odd: Any) -> None:
+    store = Store()
+    events, manifest = _told(store), _object(bare, 1)
+    for number, path in enumerate(paths(manifest), start=2):
+        changed = with_odd(manifest, path, odd)
+        try:
+            store.put(kind, changed)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            # What the boundary around the watches contains.
+            store.pass_over(kind, changed)
+        events.clear()
+        assert store.put(kind, _object(bare, number, uid="v", namespace="healthy", generation=number))
+        assert events == [(kind, "healthy", bare["metadata"]["name"])]
+
+
+@pytest.mark.parametrize("odd", ["²", "9" * 5000, "", "٣"])
+def test_an_odd_version_is_newer_than_any_other(odd: str) -> None:
+    assert Version("u", odd).is_newer_than(Version("u", "1"))
+    assert Version("u", "1").is_newer_than(Version("u", odd))
+    assert not Version("u", odd).is_newer_than(Version("u", odd))

@@ -45,7 +45,7 @@ def test_a_batch_ends_in_one_script_whose_last_word_is_the_commit() -> None:
     assert re.sub(r"\s+", " ", script) == (
         """DELETE FROM "shop"."My table" WHERE id = ANY ('{1,4}'::bigint[]) AND tableoid = '7'::oid; """
         """DELETE FROM "shop"."My table" WHERE id = ANY ('{22}'::bigint[]) AND tableoid = '8'::oid; """
-        """UPDATE "shop"."My table" SET sent_at = statement_timestamp(), last_error = NULL """
+        """UPDATE "shop"."My table" SET sent_at = pg_catalog.statement_timestamp(), last_error = NULL """
         """WHERE id = ANY ('{333}'::bigint[]) AND tableoid = '7'::oid; COMMIT"""
     )
 

@@ -11,6 +11,7 @@ connection has a `_top_xact`, `connection.transaction()` is a savepoint within i
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -23,6 +24,7 @@ import asyncpg
 
 from outbox.listener import Listener
 from outbox_core.database import Database, is_lost
+from outbox_core.plaintext import database_warning, is_plain
 from outbox_worker.connections import Connections, idle_limit
 from outbox_worker.errors import InterruptedCallError, TransactionAbortedError, TransactionEndedError
 from outbox_worker.inbox import Inbox
@@ -40,6 +42,8 @@ from outbox_worker.transactions import (
 
 if TYPE_CHECKING:
     from outbox_worker.sqlalchemy_transactions import SqlAlchemyTransactions
+
+_log = logging.getLogger("outbox.worker")
 
 _DUPLICATE = Entry(is_duplicate=True)
 _SAVEPOINT = f"outbox_{secrets.token_hex(8)}"
@@ -92,8 +96,9 @@ class AsyncpgTransactions:
         ]
 
     async def open(self) -> None:
-        async with self._lent():
-            pass
+        async with self._lent() as connection:
+            if is_plain(connection):
+                _log.warning(database_warning(self._database.where))
 
     async def create(self) -> None:
         async with self._lent() as connection:

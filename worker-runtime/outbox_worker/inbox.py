@@ -86,7 +86,7 @@ def create_sql(table_name: str | TableName = DEFAULT_TABLE) -> str:
     table = TableName.parse(table_name)
     body = f"""
 BEGIN{lock_sql(table)}
-    IF to_regclass({quote_literal(table.sql)}) IS NULL THEN
+    IF pg_catalog.to_regclass({quote_literal(table.sql)}) IS NULL THEN
         CREATE TABLE {table.sql} (
             queue text NOT NULL,
             message_id text NOT NULL,

@@ -15,6 +15,7 @@ from outbox.topology import Topology, subscription, topology
 from outbox_core.broker import Broker, BrokerState
 from outbox_core.database import UnreachableError
 from outbox_core.health import Readiness
+from outbox_core.plaintext import broker_warning
 from outbox_core.signals import Shutdown
 from outbox_core.starting import beside, broker_may_come, broker_reason, end, one_of, patiently
 from outbox_worker.attempt import Attempts
@@ -311,6 +312,8 @@ class Worker:
             await brokers.consuming.check(self._topology)
         else:
             await brokers.consuming.declare(self._topology)
+        if brokers.consuming.plain_hosts:
+            _log.warning(broker_warning(str(brokers.consuming.address)))
 
     def _topology_of(self, listeners: Iterable[Listener[..., Any]]) -> Topology:
         policy = self.settings.policy

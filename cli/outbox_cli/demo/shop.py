@@ -24,14 +24,15 @@ _RELAY, _LISTENERS = "relay.yaml", "listeners.yaml"
 _SAID = re.compile(r"(\d+) orders placed, (\d+) rolled back")
 _PLACING_SECONDS = 120.0
 
-_EMITTED = "SELECT routing_key, count(*) FROM outbox_table WHERE id > $1 GROUP BY 1"
-_UNSENT = "SELECT routing_key, count(*) FROM outbox_table WHERE sent_at IS NULL GROUP BY 1"
+_EMITTED = "SELECT routing_key, pg_catalog.count(*) FROM outbox_table WHERE id > $1 GROUP BY 1"
+_UNSENT = "SELECT routing_key, pg_catalog.count(*) FROM outbox_table WHERE sent_at IS NULL GROUP BY 1"
 _HANDLED = """
-SELECT 'book' AS listener, count(*) FROM bookings WHERE order_id >= $1
-UNION ALL SELECT event, count(*) FROM journal WHERE order_id >= $1 GROUP BY 1
+SELECT 'book' AS listener, pg_catalog.count(*) FROM bookings WHERE order_id >= $1
+UNION ALL SELECT event, pg_catalog.count(*) FROM journal WHERE order_id >= $1 GROUP BY 1
 """
 _STRANGERS = """
-SELECT count(*) FROM (SELECT order_id FROM bookings UNION ALL SELECT order_id FROM journal) AS heard
+SELECT pg_catalog.count(*)
+FROM (SELECT order_id FROM bookings UNION ALL SELECT order_id FROM journal) AS heard
 WHERE order_id >= $1 AND NOT EXISTS (SELECT FROM orders WHERE orders.id = order_id)
 """
 
@@ -102,12 +103,12 @@ class Shop:
     async def mark(self) -> tuple[int, int]:
         """Where it stands: the next order's number, and the newest row of the outbox table."""
         async with connected(self._database) as connection:
-            newest = await connection.fetchval("SELECT coalesce(max(id), 0) FROM outbox_table")
-            if await connection.fetchval("SELECT to_regclass('orders')") is None:
+            newest = await connection.fetchval("SELECT coalesce(pg_catalog.max(id), 0) FROM outbox_table")
+            if await connection.fetchval("SELECT pg_catalog.to_regclass('orders')") is None:
                 return 1, newest
             # A round number and one: which orders are rolled back and which are paid by card follows from it.
             return await connection.fetchval(
-                "SELECT coalesce(max(id) / 10 + 1, 0) * 10 + 1 FROM orders"
+                "SELECT coalesce(pg_catalog.max(id) / 10 + 1, 0) * 10 + 1 FROM orders"
             ), newest
 
     async def emitted(self, after: int) -> Counter[str]:

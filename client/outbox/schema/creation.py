@@ -60,7 +60,7 @@ END
 def refuse_other_kinds_sql(table: TableName) -> str:
     """PL/pgSQL that refuses a view, a foreign table and whatever else is no table."""
     return f"""
-    IF (SELECT relkind FROM pg_class WHERE oid = this_table) NOT IN ('r', 'p') THEN
+    IF (SELECT relkind FROM pg_catalog.pg_class WHERE oid = this_table) NOT IN ('r', 'p') THEN
         RAISE EXCEPTION USING
             MESSAGE = {quote_literal(f"{table.sql} is not a table")},
             HINT = 'Give the name of the table itself, not of a view on it.';
@@ -73,7 +73,7 @@ def _refuse_older_sql(table: TableName) -> str:
     SELECT pg_catalog.string_agg(expected, ', ') INTO absent
     FROM pg_catalog.unnest({array_sql([column.name for column in COLUMNS])}) AS expected
     WHERE NOT EXISTS (
-        SELECT FROM pg_attribute
+        SELECT FROM pg_catalog.pg_attribute
         WHERE attrelid = this_table AND attname = expected AND NOT attisdropped
     );
     IF absent IS NOT NULL THEN

@@ -29,7 +29,7 @@ def _missing_sql(index: Index) -> str:
     return f"""{quote_literal(index.shape)} <> ALL (ARRAY(
         SELECT
             {SHAPE}
-        FROM pg_index
+        FROM pg_catalog.pg_index
         WHERE indrelid = this_table AND {USABLE}
     )){_possible_sql(index)}"""
 
@@ -39,9 +39,9 @@ def _possible_sql(index: Index) -> str:
     if not index.unique:
         return ""
     return f""" AND NOT EXISTS (
-        SELECT FROM pg_partitioned_table
-        WHERE partrelid = this_table AND NOT partattrs::smallint[] <@ ARRAY(
-            SELECT attnum FROM pg_attribute
+        SELECT FROM pg_catalog.pg_partitioned_table
+        WHERE partrelid = this_table AND NOT partattrs::smallint[] OPERATOR(pg_catalog.<@) ARRAY(
+            SELECT attnum FROM pg_catalog.pg_attribute
             WHERE attrelid = this_table AND attname = ANY ({array_sql(list(index.keys))})
         )
     )"""

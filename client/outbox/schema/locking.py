@@ -56,7 +56,7 @@ def lock_sql(table: TableName) -> str:
     """PL/pgSQL that waits for every other session that is changing this table's schema."""
     return f"""
     -- Sessions that create the same object at once collide in the catalog, with IF NOT EXISTS or without.
-    PERFORM pg_advisory_xact_lock({advisory_key(table)});
+    PERFORM pg_catalog.pg_advisory_xact_lock({advisory_key(table)});
 """
 
 
@@ -113,14 +113,14 @@ def acquire_sql(
                         HINT = 'Wait for these processes of pg_stat_activity or end them, and run it again: '
                             || coalesce((
                                 SELECT pg_catalog.string_agg(DISTINCT pid::text, ', ')
-                                FROM pg_locks
-                                WHERE relation = this_table AND granted AND pid <> pg_backend_pid()
+                                FROM pg_catalog.pg_locks
+                                WHERE relation = this_table AND granted AND pid <> pg_catalog.pg_backend_pid()
                             ), 'none is left');
                 END IF;
                 -- Emitters that have queued behind this attempt get through now.
                 PERFORM pg_catalog.pg_sleep(
                     least(0.1::float8 * pg_catalog.power(2::float8, attempt::float8), 3::float8)
-                    * (0.5::float8 + random() / 2::float8)
+                    * (0.5::float8 + pg_catalog.random() / 2::float8)
                 );
             END;
         END LOOP;

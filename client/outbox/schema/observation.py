@@ -24,7 +24,7 @@ SELECT pg_catalog.json_build_object(
             'serial', attidentity = ''
                 AND pg_catalog.pg_get_serial_sequence(this_table.oid::regclass::text, attname) IS NOT NULL
         )
-        FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
+        FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_type ON pg_type.oid = atttypid
         WHERE attrelid = this_table.oid AND attnum > 0 AND NOT attisdropped
         ORDER BY attnum
     ),
@@ -32,7 +32,7 @@ SELECT pg_catalog.json_build_object(
         SELECT pg_catalog.json_build_object(
             'name', relname, 'shape', {SHAPE}, 'usable', {USABLE}, 'sql', indexrelid::regclass
         )
-        FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+        FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indexrelid
         WHERE indrelid = this_table.oid
         ORDER BY relname
     ),
@@ -45,14 +45,14 @@ SELECT pg_catalog.json_build_object(
             'function', proname,
             'enabled', tgenabled IN ('O', 'A')
         )
-        FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+        FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid = tgfoid
         WHERE tgrelid = this_table.oid AND NOT tgisinternal
         ORDER BY tgname
     ),
     'partitioned_by', ARRAY(
         SELECT coalesce(attname, '')
-        FROM pg_partitioned_table CROSS JOIN pg_catalog.unnest(partattrs) AS key
-            LEFT JOIN pg_attribute ON attrelid = partrelid AND attnum = key
+        FROM pg_catalog.pg_partitioned_table CROSS JOIN pg_catalog.unnest(partattrs) AS key
+            LEFT JOIN pg_catalog.pg_attribute ON attrelid = partrelid AND attnum = key
         WHERE partrelid = this_table.oid
     ),
     'row_security', CASE
@@ -78,13 +78,13 @@ SELECT pg_catalog.json_build_object(
                 ),
                 'condition', pg_catalog.pg_get_expr(polqual, polrelid)
             )
-            FROM pg_policy
+            FROM pg_catalog.pg_policy
             WHERE polrelid = this_table.oid
             ORDER BY polname
         )
     ) END
 )::text
-FROM pg_class AS this_table
+FROM pg_catalog.pg_class AS this_table
 WHERE oid = pg_catalog.to_regclass($1)::oid
 """,
 )

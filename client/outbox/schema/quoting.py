@@ -26,4 +26,4 @@ def creation_name_sql(table: TableName, name: str) -> str:
     """
     if table.schema is not None:
         return quote_literal(name)
-    return f"pg_catalog.quote_ident(current_schema()) || {quote_literal('.' + name)}"
+    return f"pg_catalog.quote_ident(pg_catalog.current_schema()) || {quote_literal('.' + name)}"

@@ -141,7 +141,7 @@ def trigger_steps(table: TableName, channel: str, *, notify: bool = True) -> lis
     triggers = array_sql([table.derived(trigger.suffix) for trigger in TRIGGERS])
     renewal = Step(
         f"""(
-        SELECT count(*) FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+        SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid = tgfoid
         WHERE tgrelid = this_table AND tgname = ANY ({triggers}) AND prosrc = {quote_literal(source)}
     ) < {len(TRIGGERS)}""",
         f"""        CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql
@@ -154,12 +154,14 @@ def trigger_steps(table: TableName, channel: str, *, notify: bool = True) -> lis
 
 def _removal_step(table: TableName) -> Step:
     function = f"{table.derived_sql(FUNCTION_SUFFIX)}()"
-    found = f"""FROM pg_trigger
-        WHERE tgrelid = this_table AND tgfoid = to_regprocedure({creation_name_sql(table, function)})"""
+    found = f"""FROM pg_catalog.pg_trigger
+        WHERE tgrelid = this_table
+            AND tgfoid = pg_catalog.to_regprocedure({creation_name_sql(table, function)})::oid"""
     return Step(
         f"EXISTS (\n        SELECT {found}\n    )",
         f"""        FOR item IN SELECT tgname {found} LOOP
-            EXECUTE 'DROP TRIGGER ' || quote_ident(item.tgname) || {quote_literal(f" ON {table.sql}")};
+            EXECUTE 'DROP TRIGGER ' || pg_catalog.quote_ident(item.tgname)
+                || {quote_literal(f" ON {table.sql}")};
         END LOOP;
         DROP FUNCTION {function};
 """,
@@ -171,7 +173,7 @@ def _trigger_steps(table: TableName, trigger: Trigger, source: str) -> list[Step
     function = f"{table.derived_sql(FUNCTION_SUFFIX)}()"
     new_rows = "IS NULL" if trigger.new_rows is None else f"= '{trigger.new_rows}'"
     verb = "INSERT" if trigger.new_rows else "UPDATE"
-    found = f"""SELECT FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+    found = f"""SELECT FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid = tgfoid
         WHERE tgrelid = this_table AND tgname = {quote_literal(name)}"""
     # A trigger on the function that is renewed in place stays; so does one on the same code elsewhere.
     current = f"""EXISTS (

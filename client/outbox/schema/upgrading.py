@@ -99,7 +99,7 @@ def _columns_step(table: TableName) -> Step:
         {_lines(clauses)}
         ) AS expected (name, type, clause)
         WHERE NOT EXISTS (
-            SELECT FROM pg_attribute
+            SELECT FROM pg_catalog.pg_attribute
             WHERE attrelid = this_table AND attname = name AND NOT attisdropped
                 AND (type IS NULL OR pg_catalog.format_type(atttypid, NULL) = type)
         )"""
@@ -121,7 +121,7 @@ def _defaults_step(table: TableName) -> Step:
     lacking = f"""FROM (VALUES
         {_lines(defaults)}
         ) AS expected (name, expression)
-        JOIN pg_attribute ON attrelid = this_table AND attname = name AND NOT atthasdef"""
+        JOIN pg_catalog.pg_attribute ON attrelid = this_table AND attname = name AND NOT atthasdef"""
     alter = quote_literal(f"ALTER TABLE {table.sql} ALTER COLUMN ")
     return Step(
         f"EXISTS (\n        SELECT {lacking}\n    )",
@@ -151,7 +151,7 @@ def _not_null_step(table: TableName) -> Step:
 
 def _altering_step(table: TableName, columns: list[str], condition: str, change: str) -> Step:
     """One ALTER TABLE that makes the same change to each of the columns that meets the condition."""
-    differing = f"""FROM pg_attribute
+    differing = f"""FROM pg_catalog.pg_attribute
         WHERE attrelid = this_table AND {condition} AND NOT attisdropped
             AND attname = ANY ({array_sql(columns)})"""
     return Step(
@@ -170,13 +170,13 @@ def _identity_step(table: TableName) -> Step:
     sequence = f"pg_catalog.pg_get_serial_sequence({quote_literal(table.sql)}, 'id')"
     return Step(
         f"""EXISTS (
-        SELECT FROM pg_attribute
+        SELECT FROM pg_catalog.pg_attribute
         WHERE attrelid = this_table AND attname = 'id'
             AND attidentity = '' AND ({sequence} IS NOT NULL OR NOT atthasdef)
     )""",
         f"""        -- A serial's sequence may end at 2147483647 and needs its own grant. Other defaults stay.
         sequence := {sequence};
-        SELECT coalesce(max(id), 0) + 1 INTO next_id FROM {table.sql};
+        SELECT coalesce(pg_catalog.max(id), 0) + 1 INTO next_id FROM {table.sql};
         ALTER TABLE {table.sql} ALTER COLUMN id DROP DEFAULT;
         IF sequence IS NOT NULL THEN
             next_id := greatest(next_id, pg_catalog.nextval(sequence));
@@ -190,12 +190,12 @@ def _identity_step(table: TableName) -> Step:
 def _stale_index_steps(table: TableName) -> list[Step]:
     ours = [table.derived(index.suffix) for index in INDEXES]
     sent = table.derived("sent_idx")
-    stale = f"""FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+    stale = f"""FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indexrelid
         WHERE indrelid = this_table
             AND relname = ANY ({array_sql([*ours, LEGACY_PENDING, LEGACY_CLEANUP])})
             AND NOT ({USABLE} AND {SHAPE} = ANY ({array_sql([index.shape for index in INDEXES])}))"""
     renamed = quote_literal(f" RENAME TO {quote_identifier(sent)}")
-    cleanup = f"""FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+    cleanup = f"""FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indexrelid
         WHERE indrelid = this_table AND relname = {quote_literal(LEGACY_CLEANUP)}
             AND relname <> {quote_literal(sent)}"""
     return [
@@ -212,7 +212,7 @@ def _stale_index_steps(table: TableName) -> list[Step]:
             f"""        -- The original library's index for its cleanup is the one that retention needs.
         FOR item IN SELECT indexrelid::regclass::text AS index {cleanup} LOOP
             IF EXISTS (
-                SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+                SELECT FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indexrelid
                 WHERE indrelid = this_table AND relname = {quote_literal(sent)}
             ) THEN
                 EXECUTE 'DROP INDEX ' || item.index;
@@ -226,14 +226,14 @@ def _stale_index_steps(table: TableName) -> list[Step]:
 
 
 def _legacy_trigger_step(table: TableName) -> Step:
-    legacy = f"""FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+    legacy = f"""FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid = tgfoid
         WHERE tgrelid = this_table AND tgname = '{LEGACY_TRIGGER}' AND proname = '{LEGACY_FUNCTION}'"""
     return Step(
         f"EXISTS (\n        SELECT {legacy}\n    )",
         f"""        FOR item IN SELECT tgfoid, tgfoid::regprocedure::text AS function {legacy} LOOP
             DROP TRIGGER {LEGACY_TRIGGER} ON {table.sql};
             -- Another table of the original library may still use it.
-            IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgfoid = item.tgfoid) THEN
+            IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgfoid = item.tgfoid) THEN
                 EXECUTE 'DROP FUNCTION ' || item.function;
             END IF;
         END LOOP;

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode, urlsplit
 
-from outbox_core.url_hosts import HostPort, split_hosts
+from outbox_core.url_hosts import HostPort, is_loopback, split_hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,11 @@ class BrokerAccess:
     def has_tls(self) -> bool:
         """Whether nothing is sent without TLS, by AMQP or to the management API."""
         return self.tls and self.management_url.startswith("https://")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is entered over a network without TLS."""
+        return not self.has_tls and not all(map(is_loopback, self.hosts))
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -122,7 +122,8 @@ def _with_image_of(live: Manifest, desired: Manifest) -> Manifest:
 def _replicas_owners(live: Manifest) -> set[str]:
     """Who last said how many replicas there are."""
     found: set[str] = set()
-    for entry in live["metadata"].get("managedFields") or ():
+    entries = live["metadata"].get("managedFields")
+    for entry in entries if isinstance(entries, list) else ():
         match entry:
             # Whoever may write the object may write these too, and an entry need not name a manager.
             case {"manager": str() as manager, "fieldsV1": {"f:spec": {"f:replicas": _}}}:

@@ -6,6 +6,7 @@ A call that fails is not repeated here: whoever called knows whether it still ma
 import asyncio
 import builtins
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from typing import Any, TypeAlias
 
 from aiohttp import StreamReader
 
+from outbox_core.logs import event as log_event
 from outbox_operator.cluster.connection import JSON, Answer, Connection, Request
 from outbox_operator.cluster.errors import (
     BusyError,
     ClusterError,
     ConflictError,
     GoneError,
+    MalformedError,
     NotFoundError,
     RefusedError,
     refusal,
@@ -41,6 +44,8 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
+
+_log = logging.getLogger("outbox.operator.cluster")
 
 OnCall: TypeAlias = Callable[[str, str], None]
 """Told of each call: its verb, and how it ended."""
@@ -108,10 +113,12 @@ class Cluster:
         target = _Target(kind, namespace)
         query = {"labelSelector": label_selector} if label_selector else {}
         accept = _METADATA_ONLY if metadata_only else JSON
-        found = await self._send("list", target, Request("GET", target.path, query, accept=accept))
+        found = await self._answered("list", target, Request("GET", target.path, query, accept=accept))
         # A list of metadata that is empty has null for it.
-        items: list[Manifest] = found["items"] or []
-        return items
+        items = found.get("items") or []
+        if not isinstance(items, builtins.list):
+            raise _malformed(str(target), "no list")
+        return [item for item in items if _is_listed(item, target)]
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Make it; a `ConflictError` where there is one of that name."""
@@ -164,7 +171,7 @@ class Cluster:
         except RefusedError:
             # The answer does not tell which operation it refuses.
             there = await self.get(kind, metadata.namespace, metadata.name)
-            if there is None or there["metadata"]["uid"] != metadata.uid:
+            if there is None or there["metadata"].get("uid") != metadata.uid:
                 raise NotFoundError(f"{target}: it is gone, or another object has its name by now") from None
             raise
 
@@ -175,18 +182,22 @@ class Cluster:
         if uid is not None:
             options["preconditions"] = {"uid": uid}
         try:
-            await self._send("delete", target, Request("DELETE", target.path, body=options), self._fence)
+            request = Request("DELETE", target.path, body=options)
+            await self._call("delete", str(target), kind, request, self._fence)
         except NotFoundError:
             return
         except ConflictError:
             there = await self.get(kind, namespace, name)
-            if uid is None or (there is not None and there["metadata"]["uid"] == uid):
+            if uid is None or (there is not None and there["metadata"].get("uid") == uid):
                 raise
 
     async def api_groups(self) -> frozenset[str]:
         """The API groups that are served, by which one knows what is installed: `keda.sh`."""
-        answer = await self._call("get", "the API groups", None, Request("GET", "/apis"))
-        return frozenset(group["name"] for group in json.loads(answer.body)["groups"])
+        what = "the API groups"
+        match _parsed((await self._call("get", what, None, Request("GET", "/apis"))).body, what):
+            case {"groups": [*groups]}:
+                return frozenset(name for group in groups if isinstance(name := _field(group, "name"), str))
+        raise _malformed(what, "no list")
 
     async def pods_of(self, namespace: str, selector: str) -> builtins.list[Manifest]:
         """The pods with these labels."""
@@ -230,8 +241,19 @@ class Cluster:
     async def _send(
         self, verb: str, target: _Target, request: Request, fence: Fence | None = None
     ) -> Manifest:
+        """The object that is answered; its metadata name it, and may lack anything else."""
+        found = await self._answered(verb, target, request, fence)
+        if not _is_object(found):
+            raise _malformed(str(target), "no object")
+        return found
+
+    async def _answered(
+        self, verb: str, target: _Target, request: Request, fence: Fence | None = None
+    ) -> Manifest:
         answer = await self._call(verb, str(target), target.kind, request, fence)
-        found: Manifest = json.loads(answer.body)
+        found = _parsed(answer.body, str(target))
+        if not isinstance(found, dict):
+            raise _malformed(str(target), "no object")
         return found
 
     async def _call(
@@ -253,8 +275,49 @@ class Cluster:
 
 async def _events(lines: StreamReader, what: str) -> AsyncIterator[WatchEvent]:
     async for line in lines:
-        event: dict[str, Any] = json.loads(line)
-        if event["type"] == "ERROR":
-            status = event["object"].get("code", HTTPStatus.GONE)
-            raise GoneError(f"{what}: the API server ended the watch with {status}")
-        yield event["type"], event["object"]
+        match _parsed(line, what):
+            case {"type": "ERROR", **rest}:
+                code = _field(rest.get("object"), "code")
+                status = code if isinstance(code, int) else HTTPStatus.GONE.value
+                raise GoneError(f"{what}: the API server ended the watch with {status}")
+            case {"type": "BOOKMARK", "object": dict() as bookmark}:
+                yield "BOOKMARK", bookmark
+            case {"type": "ADDED" | "MODIFIED" | "DELETED" as type_, "object": dict() as found} if _is_object(
+                found
+            ):
+                yield type_, found
+            case _:
+                raise _malformed(what, "no event")
+
+
+def _parsed(body: bytes, what: str) -> object:
+    try:
+        found: object = json.loads(body)
+    except (ValueError, RecursionError):
+        raise _malformed(what, "no JSON") from None
+    return found
+
+
+def _malformed(what: str, instead: str) -> MalformedError:
+    return MalformedError(
+        f"{what}: what the API server answers is {instead}; see what is between, a proxy maybe"
+    )
+
+
+def _field(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _is_object(value: object) -> bool:
+    """Whether it has what every object has."""
+    match value:
+        case {"metadata": {"name": str(), "namespace": str()}}:
+            return True
+    return False
+
+
+def _is_listed(item: object, target: _Target) -> bool:
+    if _is_object(item):
+        return True
+    log_event(_log, logging.WARNING, "listed item not read", list=str(target))
+    return False

@@ -57,6 +57,12 @@ class BusyError(ClusterError):
     outcome = "busy"
 
 
+class MalformedError(BusyError):
+    """The answer is nothing that an API server would say: a proxy's page, or worse."""
+
+    outcome = "malformed"
+
+
 class UnreachableError(ClusterError):
     """There is no answer."""
 
@@ -122,7 +128,7 @@ def _forbidden(what: str, message: str, words: str) -> ClusterError:
 def _status(body: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         # A proxy's page, which says nothing about the object.
         return {}
     return answer if isinstance(answer, dict) else {}
@@ -134,7 +140,13 @@ def _words(answer: dict[str, Any]) -> str:
 
 def _reason(answer: dict[str, Any]) -> str:
     """Which fields, and not what is in them: the words about a Secret may cite it."""
-    causes = (answer.get("details") or {}).get("causes") or []
-    fields = ", ".join(sorted({str(cause["field"]) for cause in causes if cause.get("field")}))
+    match answer.get("details"):
+        case {"causes": [*causes]}:
+            named = {
+                str(cause["field"]) for cause in causes if isinstance(cause, dict) and cause.get("field")
+            }
+        case _:
+            named = set()
+    fields = ", ".join(sorted(named))
     reason = str(answer.get("reason") or "")
     return f"{reason}: {fields}" if fields else reason

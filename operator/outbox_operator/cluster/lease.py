@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 from outbox_operator.cluster.kinds import LEASE, Manifest
 
+_INT32 = 1 << 31
+
 
 def holder_of(lease: Manifest | None) -> str:
     """Whoever holds it; empty for nobody."""
@@ -12,7 +14,7 @@ def holder_of(lease: Manifest | None) -> str:
 
 def version_of(lease: Manifest | None) -> str:
     """What changes with each write; empty where there is no Lease."""
-    return str(lease["metadata"]["resourceVersion"]) if lease else ""
+    return str(lease["metadata"].get("resourceVersion") or "") if lease else ""
 
 
 def uid_of(lease: Manifest | None) -> str:
@@ -22,7 +24,7 @@ def uid_of(lease: Manifest | None) -> str:
 
 def duration_of(lease: Manifest | None, otherwise: float) -> float:
     """For how many seconds its holder has it after each renewal."""
-    return float(_spec(lease).get("leaseDurationSeconds") or otherwise)
+    return _number(lease, "leaseDurationSeconds") or otherwise
 
 
 def created(namespace: str, name: str) -> Manifest:
@@ -37,7 +39,7 @@ def created(namespace: str, name: str) -> Manifest:
 
 def taken(lease: Manifest, identity: str, seconds: float) -> Manifest:
     """It, in the hands of another."""
-    transitions = int(_spec(lease).get("leaseTransitions") or 0) + 1
+    transitions = _number(lease, "leaseTransitions") + 1
     spec = {
         "holderIdentity": identity,
         "leaseDurationSeconds": max(1, round(seconds)),
@@ -58,7 +60,16 @@ def released(lease: Manifest) -> Manifest:
 
 
 def _spec(lease: Manifest | None) -> Manifest:
-    return (lease or {}).get("spec") or {}
+    spec = (lease or {}).get("spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _number(lease: Manifest | None, field: str) -> int:
+    """A number that the API server would take; 0 for anything else."""
+    number = _spec(lease).get(field)
+    if not isinstance(number, int) or isinstance(number, bool):
+        return 0
+    return number if 0 < number < _INT32 else 0
 
 
 def _with(lease: Manifest, changes: Manifest) -> Manifest:

@@ -1,6 +1,7 @@
 """What the watches know: the custom resources as types, and the Deployments that the operator made. Pure."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -28,6 +29,8 @@ Place: TypeAlias = tuple[str, str]
 OnEvent: TypeAlias = Callable[[Kind, str, str], None]
 """Told of an object that came, went or changed: its kind, namespace and name."""
 
+
+_NUMBER = re.compile("[0-9]{1,64}")
 
 # An answer is late by seconds at most: those that went before the last so many are past it.
 _MOST_GRAVES = 1000
@@ -57,7 +60,7 @@ class Version:
     def is_newer_than(self, other: "Version") -> bool:
         """Whether it may be; versions are numbers that grow over all objects of a kind."""
         mine, others = self.resource_version, other.resource_version
-        if mine.isdigit() and others.isdigit():
+        if _NUMBER.fullmatch(mine) and _NUMBER.fullmatch(others):
             return int(mine) > int(others)
         return self != other
 
@@ -161,11 +164,11 @@ class Store:
         self._index(kind, place, entry.value)
         return self._tell(kind, place, before is None or before.gist != entry.gist)
 
-    def pass_over(self, kind: Kind, manifest: Manifest) -> None:
+    def pass_over(self, kind: Kind, manifest: object) -> None:
         """An object cannot be read: nobody need wait for it."""
         match manifest:
-            case {"metadata": {"namespace": str() as namespace, "name": str() as name}}:
-                self._passed_over[kind][namespace, name] = version_of(manifest)
+            case {"metadata": {"namespace": str() as namespace, "name": str() as name} as metadata}:
+                self._passed_over[kind][namespace, name] = _version(metadata)
 
     def renew(self, kind: Kind, manifest: Manifest) -> bool:
         """As `put`, for an object that exists: where it went meanwhile it stays away."""
@@ -233,7 +236,10 @@ class Store:
 
 def version_of(manifest: Manifest) -> Version:
     """Which object and state a manifest is."""
-    metadata = manifest["metadata"]
+    return _version(manifest["metadata"])
+
+
+def _version(metadata: Mapping[str, Any]) -> Version:
     return Version(str(metadata.get("uid", "")), str(metadata.get("resourceVersion", "")))
 
 

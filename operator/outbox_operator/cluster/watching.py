@@ -19,7 +19,7 @@ from kopf._cogs.structs.credentials import Vault
 
 from outbox_core.logs import event as log_event
 from outbox_operator.cluster.connection import Connection, Credentials
-from outbox_operator.cluster.kinds import DEPLOYMENT, Kind, Manifest
+from outbox_operator.cluster.kinds import DEPLOYMENT, Kind
 from outbox_operator.cluster.store import MANAGED, WATCHED, Store
 from outbox_operator.cluster.tasks import end_other_tasks, end_tasks, keeping_tasks
 from outbox_operator.faults import Faults
@@ -72,12 +72,12 @@ async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]
     loop = asyncio.get_running_loop()
 
     def take(kind: Kind, event: kopf.RawEvent) -> None:
-        manifest = dict(event["object"])
-        with faults.contained("watch", _named(kind, manifest)):
+        found: Any = event.get("object")
+        with faults.contained("watch", _named(kind, found)):
             act = store.remove if event["type"] == "DELETED" else store.put
-            act(kind, manifest)
+            act(kind, dict(found))
             return
-        store.pass_over(kind, manifest)
+        store.pass_over(kind, found)
 
     def deliver(kind: Kind, event: kopf.RawEvent) -> None:
         loop.call_soon_threadsafe(take, kind, event)
@@ -122,9 +122,11 @@ async def _watch(store: Store, connection: Connection, namespaces: Sequence[str]
         threads.shutdown(wait=False)
 
 
-def _named(kind: Kind, manifest: Manifest) -> str:
-    metadata = manifest.get("metadata") or {}
-    return f"{kind} {metadata.get('namespace')}/{metadata.get('name')}"
+def _named(kind: Kind, manifest: object) -> str:
+    match manifest:
+        case {"metadata": {"namespace": str() as namespace, "name": str() as name}}:
+            return f"{kind} {namespace}/{name}"
+    return str(kind)
 
 
 async def _operate(registry: kopf.OperatorRegistry, namespaces: Sequence[str], vault: Vault) -> None:

@@ -1,8 +1,9 @@
 """The words for what both kinds of resource may find. Pure."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from outbox_operator.broker.conflicts import Conflict
 from outbox_operator.broker.policies import PolicyConflict
@@ -141,17 +142,32 @@ def host_not_allowed(host: str) -> Finding:
     )
 
 
-def tls_required(part: Literal["broker", "database"]) -> Finding:
+Part: TypeAlias = Literal["broker", "database"]
+"""What a connection leads to."""
+
+_TLS_CURES: dict[Part, str] = {
+    "broker": "write amqps:// into its Secret, and https:// into spec.broker.managementUrl",
+    "database": "add sslmode=verify-full to the URL in its Secret, or set spec.database.caSecretRef",
+}
+
+
+def with_plain_parts(entered: Finding, parts: Sequence[Part]) -> Finding:
+    """The same finding about credentials, saying which connections go over the network without TLS."""
+    notes = [
+        f"the connection to the {part} has no TLS: whoever is in between can read and change all of it; "
+        f"{_TLS_CURES[part]}"
+        for part in parts
+    ]
+    return replace(entered, message=". ".join(filter(None, [entered.message, *notes])))
+
+
+def tls_required(part: Part) -> Finding:
     """That a connection could go without TLS, which whoever installed the operator does not want."""
-    cure = {
-        "broker": "write amqps:// into its Secret, and https:// into spec.broker.managementUrl",
-        "database": "add sslmode=verify-full to the URL in its Secret, or set spec.database.caSecretRef",
-    }[part]
     return false(
         ConditionType.CREDENTIALS_VALID,
         "TlsRequired",
         f"the {part} could be entered without TLS, which settings.requireTls of the operator's chart "
-        f"forbids; {cure}",
+        f"forbids; {_TLS_CURES[part]}",
     )
 
 

@@ -13,11 +13,13 @@ from outbox_operator.conditions import Finding
 from outbox_operator.database_access import DatabaseAccess
 from outbox_operator.database_view import DatabaseView
 from outbox_operator.planning.findings import (
+    Part,
     exchange_finding,
     false,
     pods_user_finding,
     topology_unseen,
     unknown,
+    with_plain_parts,
 )
 from outbox_operator.planning.marks import EVERYTHING, Domain, sharing_installations
 from outbox_operator.planning.plan import Plan
@@ -120,4 +122,16 @@ def _findings(view: RelayView, broker: Iterable[Finding], topology: Finding) -> 
     entering.sort(key=lambda finding: finding.status is ConditionStatus.TRUE)
     others = (finding for finding in seen if finding.type is not ConditionType.CREDENTIALS_VALID)
     vacuum = (view.database.vacuum,) if view.database and view.database.vacuum else ()
+    if entering and entering[0].status is ConditionStatus.TRUE:
+        entering[0] = with_plain_parts(entering[0], _plain_parts(view))
     return (*entering[:1], *others, topology, *vacuum)
+
+
+def _plain_parts(view: RelayView) -> list[Part]:
+    """What is entered over a network without TLS."""
+    parts: list[Part] = []
+    if isinstance(view.access, BrokerAccess) and view.access.is_plain:
+        parts.append("broker")
+    if view.database is not None and view.database.is_plain:
+        parts.append("database")
+    return parts

@@ -20,11 +20,15 @@ _HOP_HEADERS = {"transfer-encoding", "content-encoding", "content-length", "conn
 
 
 class FaultyProxy:
-    """Passes calls on, but for those that `judge` answers."""
+    """Passes calls on, but for those that `judge` answers, and their answers through `alter`."""
 
     def __init__(self, server: str, trust: ssl.SSLContext) -> None:
         self.judge: Callable[[web.Request], Verdict] = lambda _: None
         """Tells what is answered to a call."""
+        self.instead: Callable[[web.Request], bytes | None] = lambda _: None
+        """The body that a call is answered with, as if all was well; None if it is passed on."""
+        self.alter: Callable[[web.Request, bytes], bytes] = lambda _, body: body
+        """Makes another answer of one that comes back; of a watch, of each of its lines."""
         self.answered: list[tuple[int, str, str]] = []
         """The status, method and path of each call that was not passed on."""
         self._server, self._trust = server, trust
@@ -48,17 +52,19 @@ class FaultyProxy:
         status = self.judge(request)
         if status is not None:
             self.answered.append((status, request.method, request.path))
-            body = {
+            refusal = {
                 "kind": "Status",
                 "apiVersion": "v1",
                 "status": "Failure",
                 "code": status,
                 "message": "no",
             }
-            return web.json_response(body, status=status, headers={"Retry-After": "1"})
+            return web.json_response(refusal, status=status, headers={"Retry-After": "1"})
+        if (body := self.instead(request)) is not None:
+            return web.Response(body=body, content_type="application/json")
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_HEADERS}
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), read_bufsize=1 << 24) as session,
             session.request(
                 request.method,
                 f"{self._server}{request.path_qs}",
@@ -72,8 +78,11 @@ class FaultyProxy:
             # Whoever asked may be gone: an operator ends its watches without a word.
             with suppress(ConnectionResetError):
                 await response.prepare(request)
-                async for chunk in answer.content.iter_any():
-                    await response.write(chunk)
+                if request.query.get("watch") == "true":
+                    async for line in answer.content:
+                        await response.write(self.alter(request, line))
+                else:
+                    await response.write(self.alter(request, await answer.read()))
             return response
 
 
