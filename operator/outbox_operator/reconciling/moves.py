@@ -88,7 +88,7 @@ class Moves:
         """What is left in a place, with the best credentials that are known for it."""
         seen: Snapshot | BrokerProblem | None = None
         vhost: Vhost | None = None
-        for number, access in enumerate(self._accesses(entry, place)):
+        for number, access in enumerate(self._accesses(owner, entry, place)):
             visitor = _visitor(owner, place, number)
             self._visitors.setdefault(key, set()).add(visitor)
             vhost = await self._world.vhosts.use(visitor, access)
@@ -97,12 +97,13 @@ class Moves:
                 break
         return remains(owner, place, seen), vhost
 
-    def _accesses(self, entry: Entry, place: VirtualHost) -> list[BrokerAccess]:
+    def _accesses(self, owner: Owner, entry: Entry, place: VirtualHost) -> list[BrokerAccess]:
         """The current credentials if the broker is the same, and those that it was entered with before."""
         found: list[BrokerAccess] = []
         if isinstance(entry.access, BrokerAccess) and entry.access.management_url == place.management_url:
-            found.append(replace(entry.access, vhost=place.name))
-        former = self._world.former_accesses.get(VhostId(place.management_url, place.name))
+            found += [access] if (access := entry.access.at(place.name)) else []
+        left = owner.metadata.namespace, VhostId(place.management_url, place.name)
+        former = self._world.former_accesses.get(left)
         return [*found, former] if former is not None and former not in found else found
 
     async def _revoke(self, owner: Owner, left: Remains, vhost: Vhost | None) -> tuple[Remains, Vhost | None]:
