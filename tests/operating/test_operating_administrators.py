@@ -179,6 +179,30 @@ async def test_a_virtual_host_of_another_in_the_status_is_not_looked_at(tenancy:
         assert "its credentials are not known any more" in said["message"]
 
 
+async def test_a_virtual_host_that_is_taken_back_is_not_looked_at_any_more(tenancy: Tenancy) -> None:
+    a, b, home = tenancy.a, tenancy.b, tenancy.home
+    both = "\n".join(f"{b.namespace}: {vhost}" for vhost in (a.vhost, b.vhost))
+    home.make_secret(SECRET, **tenancy.secret(namespaces=both))
+    relay, listener = administered(b, vhost=a.vhost), b.listener()
+    for each in (relay, listener):
+        b.api.create(each)
+    async with b.operating(**tenancy.settings) as operator:
+
+        def seen() -> set[str]:
+            return {access.vhost for access in operator.world.vhosts._opened}
+
+        await b.until_condition(listener)
+        b.edit(relay, broker={"vhost": b.vhost})
+        await b.until_condition(listener, "PreviousVhostDrained", "True", "QueuesLeftBehind")
+        assert seen() == {a.vhost, b.vhost}
+        home.change_secret(SECRET, namespaces=f"{b.namespace}: {b.vhost}")
+        await b.until_condition(listener, "PreviousVhostDrained", "False", "PreviousVhostUnknown")
+        await b.until(lambda: seen() == {b.vhost}, "the end of looks at what was taken back")
+        home.change_secret(SECRET, namespaces=f"{a.namespace}: {a.vhost}")
+        await b.until_condition(listener, "RelayReady", "False", "AdministratorNotAllowed")
+        await b.until(lambda: seen() == set(), "the end of all looks")
+
+
 async def test_the_password_is_sent_to_no_host_of_a_tenants_choice(tenancy: Tenancy) -> None:
     tenant, heard = tenancy.a, []
 
