@@ -12,6 +12,7 @@ from outbox_core.broker_address import BrokerAddress, DuplicateHostError, broker
 from outbox_core.database import DatabaseURLError, connect_arguments
 from outbox_core.database_urls import hosts_of
 from outbox_core.url_hosts import HostPort, partition_hosts, split_hosts
+from outbox_operator.administrators import NAMESPACES, granted_vhosts, not_allowed
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.conditions import Finding
 from outbox_operator.database_access import DatabaseAccess
@@ -19,10 +20,11 @@ from outbox_operator.resources.condition import ConditionStatus, ConditionType
 from outbox_operator.resources.references import SecretKeyRef
 from outbox_operator.resources.relay import Broker, Database
 from outbox_operator.secret_values import SecretValues, UnusableSecretError, is_host
-from outbox_operator.service_hosts import seen_from_elsewhere
+from outbox_operator.service_hosts import host_seen_from_elsewhere, seen_from_elsewhere
 
 _AMQP_PORT, _AMQPS_PORT, _POSTGRES_PORT = 5672, 5671, 5432
 _HTTP_PORT, _HTTPS_PORT = 15672, 15671
+_CA = "ca.crt"
 _MOST_CA_BYTES = 512 * 1024
 
 _BROKER_URI = f"amqp://USER:PASSWORD@HOST:{_AMQP_PORT}/VHOST"
@@ -38,10 +40,11 @@ def broker_access(
     Either is None where there is none. The key `uri` wins over `host`, `port`, `username`, `password` and
     `vhost`, and the spec over both.
     """
+    assert broker.secret_ref is not None  # noqa: S101 - only called with one
     try:
         content = f"--from-literal=uri='{_BROKER_URI}'"
         values = SecretValues.of(broker.secret_ref.name, namespace, secret, content)
-        found = _broker_by_uri(values) if values.text("uri") else _broker_by_keys(values, broker)
+        found = _broker(values, wants_tls=broker.ca_secret_ref is not None)
         certificates = _certificates(broker.ca_secret_ref, ca, namespace, "broker")
     except UnusableSecretError as error:
         return error.finding
@@ -62,6 +65,40 @@ _NO_MANAGEMENT_URL = Finding(
     "InvalidUrl",
     "spec.broker.managementUrl is no URL that can be used; write http://HOST:PORT or https://HOST:PORT",
 )
+
+
+def administrator_access(
+    name: str, secret: Mapping[str, bytes] | None, *, home: str, namespace: str, vhost: str
+) -> BrokerAccess | Finding:
+    """How a virtual host is entered for a namespace by a Secret in `home`, the operator's own namespace.
+
+    All but the virtual host is what the Secret says, so that its password goes nowhere else.
+    """
+    try:
+        content = f"--from-literal=uri='{_BROKER_URI}' --from-literal={NAMESPACES}='{namespace}: {vhost}'"
+        values = SecretValues.of(name, home, secret, content)
+        granted = granted_vhosts(values, namespace)
+        if vhost not in granted:
+            return not_allowed(name, namespace, vhost)
+        found = _broker(values, wants_tls=bool(values.text(_CA, most_bytes=_MOST_CA_BYTES)))
+        management_url = (values.text("managementUrl") or found.management_url).rstrip("/")
+        if not _is_url(management_url):
+            raise values.invalid("managementUrl", "is no URL; write http://HOST:PORT or https://HOST:PORT")
+        certificates = _pem(values, _CA)
+    except UnusableSecretError as error:
+        return error.finding
+    return replace(
+        found,
+        vhost=vhost,
+        # To the tenant's pods, and to whoever reads a URL, a host of one word would be theirs.
+        host=host_seen_from_elsewhere(found.host, home),
+        other_hosts=tuple(
+            HostPort(host_seen_from_elsewhere(each.host, home), each.port) for each in found.other_hosts
+        ),
+        management_url=seen_from_elsewhere(management_url, home),
+        ca=certificates,
+        granted_vhosts=granted,
+    )
 
 
 def database_access(
@@ -98,6 +135,10 @@ def database_url(database: Database, secret: Mapping[str, bytes] | None, *, name
         return error.finding
 
 
+def _broker(values: SecretValues, *, wants_tls: bool) -> BrokerAccess:
+    return _broker_by_uri(values) if values.text("uri") else _broker_by_keys(values, wants_tls=wants_tls)
+
+
 def _broker_by_uri(values: SecretValues) -> BrokerAccess:
     uri = values.text("uri")
     values.check_hosts("uri", partition_hosts(uri)[1])
@@ -128,9 +169,8 @@ def _broker_by_uri(values: SecretValues) -> BrokerAccess:
     )
 
 
-def _broker_by_keys(values: SecretValues, broker: Broker) -> BrokerAccess:
+def _broker_by_keys(values: SecretValues, *, wants_tls: bool) -> BrokerAccess:
     _, username, password = values.all_of("host", "username", "password", instead_of=_BROKER_URI)
-    wants_tls = broker.ca_secret_ref is not None
     port = values.port(_AMQPS_PORT if wants_tls else _AMQP_PORT)
     # What these two ports speak is known. At any other, whoever gives certificates to check wants TLS.
     tls = port == _AMQPS_PORT or (wants_tls and port != _AMQP_PORT)
@@ -201,17 +241,24 @@ def _certificates(
     if ref is None:
         return None
     values = SecretValues.of(ref.name, namespace, data, f"--from-file={ref.key}=CERTIFICATES.pem")
-    text = values.text(ref.key, most_bytes=_MOST_CA_BYTES)
-    if not text:
+    text = _pem(values, ref.key)
+    if text is None:
         raise UnusableSecretError(
             "KeyMissing",
             f"{values.described} has no {ref.key}: it has {values.keys}; add it, or name the key that "
             f"holds the certificates in spec.{part}.caSecretRef.key",
         )
+    return text
+
+
+def _pem(values: SecretValues, key: str) -> str | None:
+    text = values.text(key, most_bytes=_MOST_CA_BYTES)
+    if not text:
+        return None
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError, TypeError):
-        raise values.invalid(ref.key, "holds no certificates; write them in PEM, in ASCII alone") from None
+        raise values.invalid(key, "holds no certificates; write them in PEM, in ASCII alone") from None
     return text
 
 

@@ -185,7 +185,7 @@ class Operator:
         key = Key("OutboxRelay" if kind is RELAY else "OutboxListener", namespace, name)
         world.queue.add(key)
         if kind is RELAY:
-            world.secrets.set_references(_references(world.store.relays.values()))
+            world.secrets.set_references(self._references(world.store.relays.values()))
             relay = world.store.relays.get((namespace, name))
             if relay is None or relay.metadata.deletion_timestamp is not None:
                 world.call_listeners(namespace, name)
@@ -226,7 +226,7 @@ class Operator:
 
     def _on_secret(self, namespace: str, name: str) -> None:
         for place, relay in self.world.store.relays.items():
-            if (namespace, name) in _references([relay]):
+            if (namespace, name) in self._references([relay]):
                 self.world.queue.add(Key("OutboxRelay", *place))
 
     def _on_vhost(self, vhost: Vhost) -> None:
@@ -246,6 +246,17 @@ class Operator:
             for listener in world.store.listeners_of(*place):
                 if is_problem or self._listeners.is_concerned(listener, entry):
                     world.queue.add(Key("OutboxListener", place[0], listener.metadata.name))
+
+    def _references(self, relays: Iterable[OutboxRelay]) -> set[Place]:
+        """The Secrets that relays name."""
+        found: set[Place] = set()
+        for relay in relays:
+            database, broker = relay.spec.database, relay.spec.broker
+            refs = (database.secret_ref, broker.secret_ref, database.ca_secret_ref, broker.ca_secret_ref)
+            found |= {(relay.metadata.namespace, ref.name) for ref in refs if ref}
+            if place := self.world.settings.administrator_place(broker.administrator_secret_ref):
+                found.add(place)
+        return found
 
     async def _keep_facilities(self) -> None:
         """Notice when KEDA or the Prometheus operator is installed, or goes."""
@@ -270,17 +281,6 @@ class Operator:
             keda=SCALED_OBJECT.group in groups,
             network_policies=self.world.settings.network_policies,
         )
-
-
-def _references(relays: Iterable[OutboxRelay]) -> set[Place]:
-    """The Secrets that relays name."""
-    found: set[Place] = set()
-    for relay in relays:
-        spec, namespace = relay.spec, relay.metadata.namespace
-        named = [spec.database.secret_ref.name, spec.broker.secret_ref.name]
-        named += [ref.name for ref in (spec.database.ca_secret_ref, spec.broker.ca_secret_ref) if ref]
-        found |= {(namespace, name) for name in named}
-    return found
 
 
 def _owner(deployment: Manifest, namespace: str) -> Key | None:

@@ -64,5 +64,8 @@ RESOURCE_RIGHTS = (
 )
 """In every namespace that is watched."""
 
+ADMINISTRATOR_RIGHTS = (Right(SECRET, ("get", "watch")),)
+"""In the operator's own namespace, for the Secrets of `settings.administratorSecrets` alone."""
+
 LEASE_RIGHTS = (Right(LEASE, ("get", "create", "update")),)
 """In the operator's own namespace."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from outbox_core.environment import SettingError, settings_of
 from outbox_operator.allowed_hosts import AllowedHosts
+from outbox_operator.resources.references import AdministratorSecretRef
 
 _SHARES = 4
 """How many namespaces it takes at least to keep the operator from all others."""
@@ -20,7 +21,8 @@ class Settings:
     namespaces: tuple[str, ...] = ()
     """The namespaces to watch; the whole cluster where there are none."""
     lease_namespace: str = "default"
-    """Where the Lease is by which one of several replicas leads."""
+    """The operator's own namespace: that of the Lease by which one of several replicas leads, and of the
+    Secrets of administrators."""
     lease_name: str = "outbox-operator"
     """The Lease's name."""
     identity: str = ""
@@ -42,6 +44,8 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     """The hosts of brokers and databases that resources may name, as names, `*.NAME`, addresses or networks;
     all of them where there are none."""
+    administrator_secrets: tuple[str, ...] = ()
+    """The Secrets in the operator's own namespace that resources may name as administrators of a broker."""
     require_tls: bool = False
     """Refuse brokers and databases to which a connection without TLS would do."""
     network_policies: bool = False
@@ -51,6 +55,11 @@ class Settings:
     def hands_of_a_namespace(self) -> int:
         """How many resources of one namespace are looked at at the same time."""
         return max(1, self.hands // _SHARES)
+
+    def administrator_place(self, reference: AdministratorSecretRef | None) -> tuple[str, str] | None:
+        """The namespace and name of a Secret that a resource may name as an administrator's; else None."""
+        is_listed = reference is not None and reference.name in self.administrator_secrets
+        return (self.lease_namespace, reference.name) if reference and is_listed else None
 
     def __post_init__(self) -> None:
         for name in ("hands", "drift_seconds"):

@@ -143,6 +143,17 @@ def test_only_the_secrets_that_are_named_may_be_watched(helm: Helm, where: dict[
     assert allowed - wanted == {("", "secrets", "watch", names)}
 
 
+def test_of_its_own_namespace_the_operator_reads_the_secrets_of_administrators_alone(helm: Helm) -> None:
+    names = ["rabbitmq-admin", "other-admin"]
+    manifests = helm.render({"watchNamespaces": ["shop"], "settings": {"administratorSecrets": names}})
+    allowed = permitted(only(manifests, "Role", "outbox-operator-leader")["rules"])
+    assert {each for each in allowed if each[1] == "secrets"} == {
+        ("", "secrets", verb, tuple(names)) for verb in ("get", "watch")
+    }
+    without = permitted(only(helm.render(), "Role", "outbox-operator-leader")["rules"])
+    assert not [each for each in without if each[1] == "secrets"]
+
+
 def test_an_account_and_roles_of_ones_own_are_used(helm: Helm) -> None:
     values = {
         "serviceAccount": {"create": False, "name": "mine"},
@@ -177,6 +188,7 @@ def test_the_operator_is_told_what_the_values_say(helm: Helm) -> None:
         count_seconds=2.5,
         network_policies=True,
         allowed_hosts=("*.rds.amazonaws.com", "10.0.0.0/8", "fd00::1"),
+        administrator_secrets=("rabbitmq-admin", "other-admin"),
         require_tls=True,
     )
     assert (variables["OUTBOX_LOG_LEVEL"], variables["OUTBOX_LOG_FORMAT"]) == ("DEBUG", "text")

@@ -45,6 +45,7 @@ SET: Values = {
         "countSeconds": 2.5,
         "networkPolicies": True,
         "allowedHosts": ["*.rds.amazonaws.com", "10.0.0.0/8", "fd00::1"],
+        "administratorSecrets": ["rabbitmq-admin", "other-admin"],
         "requireTls": True,
     },
     "log": {"level": "DEBUG", "format": "text"},

@@ -115,6 +115,7 @@ FULL_LISTENER: Manifest = {
 }
 """With every field, none of them as it is by default."""
 
+_ADMINISTRATOR = {"name": "rabbitmq-admin"}
 _WORKING = {"handler": "shop.listeners", "worker": {"image": "shop:1"}}
 _NOT_A_DURATION = "write whole numbers with h, m, s or ms, such as 300ms, 10s or 1h30m"
 _DELAY = f"must be a duration from 1ms to 24h; {_NOT_A_DURATION}"
@@ -269,6 +270,36 @@ RULES = [
             "file:///etc/passwd",
         )
     ),
+    Case(
+        RELAY,
+        {"broker.secretRef": GONE},
+        "spec.broker",
+        "must have either secretRef or administratorSecretRef; write one of them",
+    ),
+    Case(
+        RELAY,
+        {"broker.administratorSecretRef": _ADMINISTRATOR, "broker.vhost": "/shop"},
+        "spec.broker",
+        "must have either secretRef or administratorSecretRef; write one of them",
+    ),
+    Case(
+        RELAY,
+        {"broker": {"administratorSecretRef": _ADMINISTRATOR}},
+        "spec.broker",
+        "administratorSecretRef needs vhost: the virtual host that this namespace was given",
+    ),
+    *(
+        Case(
+            RELAY,
+            {"broker": {"administratorSecretRef": _ADMINISTRATOR, "vhost": "/shop", **own}},
+            "spec.broker",
+            "managementUrl and caSecretRef must not be set with administratorSecretRef: they are the keys",
+        )
+        for own in (
+            {"managementUrl": "http://rabbitmq:15672"},
+            {"caSecretRef": {"name": "ca", "key": "ca.crt"}},
+        )
+    ),
     Case(RELAY, {"pollInterval": "9ms"}, "spec.pollInterval", "must be a duration from 10ms to 1h; write"),
     Case(
         RELAY,
@@ -391,6 +422,11 @@ ONLY_IN_THE_CLUSTER = [
 ACCEPTED = [
     ("a relay as short as it can be", RELAY, {}),
     ("a relay with everything", FULL_RELAY, {}),
+    (
+        "a relay with the operator's administrator",
+        RELAY,
+        {"broker": {"administratorSecretRef": _ADMINISTRATOR, "vhost": "/shop"}},
+    ),
     ("a relay that does not run", RELAY, {"replicas": 0}),
     ("the longest exchange", RELAY, {"exchange": "e" * 110}),
     ("a table with a schema", RELAY, {"database.table": "shop.outbox"}),

@@ -188,6 +188,21 @@ def test_a_secret_that_is_missing_or_says_too_little_is_named(site: Site) -> Non
     assert (little.errors.count("\n"), "geheim" in little.errors) == (1, False)
 
 
+def test_a_relay_with_the_operators_administrator_needs_a_broker_url_of_ones_own(site: Site) -> None:
+    relay = site.relay(broker={"administratorSecretRef": {"name": "rabbitmq-admin"}, "vhost": site.vhost})
+    site.api.create(relay)
+    site.api.create(site.listener())
+    told = plugin(site, "dlq", "list", "mail")
+    assert told == Told(
+        1,
+        "",
+        f"outbox: OutboxRelay {site.namespace}/shop has no credentials for its broker but the operator's; "
+        "add --broker-url with a user and password of your own\n",
+    )
+    own = plugin(site, "dlq", "list", "mail", "--broker-url", site.rabbitmq_url)
+    assert "its broker but the operator's" not in own.errors
+
+
 def test_a_cluster_that_cannot_be_reached_is_one_line(api: Api, tmp_path: Path) -> None:
     config = yaml.safe_load(api.control_plane.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"

@@ -57,7 +57,7 @@ def entered(
     access: BrokerAccess = ACCESS,
     database_url: str | None = "postgresql://a",
 ) -> Entrance:
-    return entrance(
+    found = entrance(
         owner,
         live,
         access,
@@ -66,6 +66,8 @@ def entered(
         chance=chance,
         database=DatabaseAccess(database_url) if database_url else None,
     )
+    assert found is not None
+    return found
 
 
 def first() -> PodCredentials:
@@ -93,12 +95,24 @@ def test_a_scaler_gets_one_of_several_hosts_and_the_pods_all(worker: dict[str, A
     listener = OutboxListener.model_validate(manifest)
     shared = Snapshot({}, {}, {}, None)
     made = entrance(listener, None, several, snapshot=shared, permissions=RIGHTS, chance=FIRST)
+    assert made is not None
     assert made.credentials.data == {
         "broker-uri": "amqp://admin:p%40ss@rabbit:5672,rabbit-1:5673/shop",
         "scaler-uri": "amqp://admin:p%40ss@rabbit:5672/shop",
     }
     one = entrance(listener, None, ACCESS, snapshot=shared, permissions=RIGHTS, chance=FIRST)
+    assert one is not None
     assert one.credentials.data.keys() == {"broker-uri"}
+
+
+@pytest.mark.parametrize("live", [None, PodCredentials("s-1", 1, "", None, {"broker-uri": "amqp://a:b@c"})])
+def test_an_administrator_of_the_operators_is_never_given_to_pods(live: PodCredentials | None) -> None:
+    ours = replace(ACCESS, granted_vhosts=frozenset({"shop"}))
+    shared = Snapshot({}, {}, {}, None)
+    assert entrance(relay(), live, ours, snapshot=shared, permissions=RIGHTS, chance=FIRST) is None
+    made = entered(relay(), live, broker(), FIRST, access=ours)
+    assert ours.password not in str(made.credentials.data)
+    assert made.credentials.user == USER
 
 
 def test_nothing_changes_where_all_is_as_it_was() -> None:

@@ -63,3 +63,10 @@
   verbs: [get, update]
   resourceNames: [{{ include "outbox-operator.fullname" . }}]
 {{- end }}
+
+{{- define "outbox-operator.administratorRules" -}}
+- apiGroups: ['']
+  resources: [secrets]
+  verbs: [get, watch]
+  resourceNames: {{ toJson .Values.settings.administratorSecrets }}
+{{- end }}

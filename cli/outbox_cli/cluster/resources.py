@@ -84,6 +84,11 @@ class Resources:
         if given is not None and "@" in given:
             return given
         namespace, broker = relay.metadata.namespace, relay.spec.broker
+        if broker.secret_ref is None:
+            raise CommandError(
+                f"OutboxRelay {relay.metadata.path} has no credentials for its broker but the operator's; "
+                "add --broker-url with a user and password of your own"
+            )
         secret = await self._secret(namespace, broker.secret_ref.name)
         ca = await self._secret(namespace, broker.ca_secret_ref.name) if broker.ca_secret_ref else None
         known = broker_url(_usable(broker_access(broker, secret, ca, namespace=namespace), relay), namespace)

@@ -50,8 +50,9 @@ class Site:
 
     def secrets_for(self, relay: OutboxRelay) -> dict[str, dict[str, str]]:
         """What the Secrets that a relay names say here, whatever they say in a cluster."""
+        broker = relay.spec.broker.secret_ref
         return {
-            relay.spec.broker.secret_ref.name: texts_of_url(self.access.uri()),
+            **({broker.name: texts_of_url(self.access.uri())} if broker else {}),
             relay.spec.database.secret_ref.name: texts_of_url(self.database_url),
         }
 

@@ -1,6 +1,6 @@
 """Where a broker is and who may enter: what the Secret of an OutboxRelay comes down to."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote, urlencode, urlsplit
 
 from outbox_core.url_hosts import HostPort, is_loopback, split_hosts
@@ -42,6 +42,19 @@ class BrokerAccess:
     """The certificates by which the broker's own is checked, where they are not those of the system."""
     other_hosts: tuple[HostPort, ...] = ()
     """Further hosts of the broker, each with its AMQP port."""
+    granted_vhosts: frozenset[str] | None = None
+    """Of an administrator whose Secret is the operator's: the virtual hosts that it may be used for. None if
+    the credentials are the tenant's own."""
+
+    @property
+    def is_secret_from_pods(self) -> bool:
+        """Whether no pod may ever connect as this user."""
+        return self.granted_vhosts is not None
+
+    def at(self, vhost: str) -> "BrokerAccess | None":
+        """The same user in another virtual host of the broker; None if that was not granted."""
+        is_granted = self.granted_vhosts is None or vhost in self.granted_vhosts
+        return replace(self, vhost=vhost) if is_granted else None
 
     @property
     def vhost_id(self) -> VhostId:

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from outbox_operator.cluster.kinds import SECRET
-from outbox_operator.rbac import LEASE_RIGHTS, RESOURCE_RIGHTS, Right
+from outbox_operator.rbac import ADMINISTRATOR_RIGHTS, LEASE_RIGHTS, RESOURCE_RIGHTS, Right
 
 _NAMED_VERBS = ("watch",)
 """What is only done to Secrets that resources refer to. The others the operator makes itself, under names
@@ -19,6 +19,8 @@ _SECRETS = """\
 {ALL}{{- end }}
 """
 
+_ADMINISTRATORS = "{{ toJson .Values.settings.administratorSecrets }}"
+
 
 def text() -> str:
     """The template without its heading."""
@@ -27,7 +29,8 @@ def text() -> str:
     )
     return (
         f'{{{{- define "outbox-operator.resourceRules" -}}}}\n{resources}{{{{- end }}}}\n\n'
-        f'{{{{- define "outbox-operator.leaseRules" -}}}}\n{_leases()}{{{{- end }}}}\n'
+        f'{{{{- define "outbox-operator.leaseRules" -}}}}\n{_leases()}{{{{- end }}}}\n\n'
+        f'{{{{- define "outbox-operator.administratorRules" -}}}}\n{_administrators()}{{{{- end }}}}\n'
     )
 
 
@@ -45,6 +48,11 @@ def _leases() -> str:
     split = [_split(right, ("create",)) for right in LEASE_RIGHTS]
     names = '  resourceNames: [{{ include "outbox-operator.fullname" . }}]\n'
     return "".join(_rules([unnamed]) + _rules([named]) + names for unnamed, named in split)
+
+
+def _administrators() -> str:
+    """By name: whatever else is in the operator's namespace is nothing to resources."""
+    return f"{_rules(ADMINISTRATOR_RIGHTS)}  resourceNames: {_ADMINISTRATORS}\n"
 
 
 def _split(right: Right, verbs: tuple[str, ...]) -> tuple[Right, Right]:

@@ -133,6 +133,10 @@ class OperatorSettings(Group):
     """The hosts of brokers, management APIs and databases that resources may name, as names, `*.NAME`,
     addresses or networks such as `10.0.0.0/8`; all of them where there are none. Who may write OutboxRelays
     can otherwise have the operator connect to whatever it reaches."""
+    administrator_secrets: Annotated[list[Name], Field(json_schema_extra={"uniqueItems": True})] = []
+    """The Secrets in the release's namespace that OutboxRelays may name as `administratorSecretRef`, each
+    with an administrator of a broker and a key `namespaces` that says who may use it for which virtual host.
+    The operator may read these."""
     require_tls: bool = False
     """Refuse brokers that are entered without TLS, and databases whose URL does not have `sslmode=require`,
     `verify-ca` or `verify-full`, nor a `caSecretRef`. By default Postgres is entered with `sslmode=prefer`:

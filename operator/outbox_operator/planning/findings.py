@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Literal, TypeAlias
 
+from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.conflicts import Conflict
 from outbox_operator.broker.policies import PolicyConflict
 from outbox_operator.broker.snapshot import BrokerProblem, ObservedBinding, Snapshot
@@ -108,10 +109,17 @@ def topology_unmade(findings: Iterable[Finding], problem: BrokerProblem) -> tupl
     return (*others, false(ConditionType.TOPOLOGY_READY, problem.reason, problem.message))
 
 
-def pods_user_finding(snapshot: Snapshot) -> Finding:
+def pods_user_finding(snapshot: Snapshot, access: BrokerAccess) -> Finding:
     """Whether the pods have a broker user of their own."""
     if snapshot.users is not None:
         return true(ConditionType.CREDENTIALS_VALID, "Valid")
+    if access.is_secret_from_pods:
+        return false(
+            ConditionType.CREDENTIALS_VALID,
+            "AdministratorTagMissing",
+            "the user in the Secret of spec.broker.administratorSecretRef may not manage users, and pods may "
+            "not use it; have whoever runs the operator give it the tag administrator",
+        )
     return true(
         ConditionType.CREDENTIALS_VALID,
         "SharedCredentials",

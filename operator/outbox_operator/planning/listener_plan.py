@@ -160,6 +160,9 @@ def _with_pods(
         permissions=permissions,
         chance=view.chance,
     )
+    findings = (*topology.findings, pods_user_finding(snapshot, access))
+    if entered is None:
+        return replace(topology, findings=findings)
     workload = worker_workload(
         listener,
         exchange,
@@ -170,7 +173,7 @@ def _with_pods(
         scaler_key=SCALER_URI if SCALER_URI in entered.credentials.data else BROKER_URI,
     )
     return Plan(
-        findings=(*topology.findings, pods_user_finding(snapshot)),
+        findings=findings,
         actions=(*topology.actions, *entered.actions),
         credentials=entered.credentials,
         pods=workload,

@@ -112,9 +112,14 @@ def entrance(
     permissions: Permissions,
     chance: Chance,
     database: DatabaseAccess | None = None,
-) -> Entrance:
-    """What the pods should have: `live` itself where nothing has to change."""
+) -> Entrance | None:
+    """What the pods should have: `live` itself where nothing has to change.
+
+    None where they may not have what there is: an administrator's credentials that are not the tenant's.
+    """
     if snapshot.users is None:
+        if access.is_secret_from_pods:
+            return None
         return Entrance(
             _credentials(owner, live, access, user=None, password=None, database=database), (), ()
         )

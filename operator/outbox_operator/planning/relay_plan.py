@@ -76,7 +76,7 @@ def plan(view: RelayView) -> Plan:
     exchange = view.relay.spec.exchange
     sharing = sharing_installations(exchange, view.broker, view.domain)
     topology_found = exchange_finding(made, exchange, sharing)
-    findings = _findings(view, [pods_user_finding(view.broker)], topology_found)
+    findings = _findings(view, [pods_user_finding(view.broker, view.access)], topology_found)
     bare = Plan(findings, made.actions, idle_tiers=view.idle_tiers)
     if made.conflicts or isinstance(view.entered, Finding):
         return bare
@@ -97,6 +97,8 @@ def _with_pods(
         chance=view.chance,
         database=database,
     )
+    if entered is None:
+        return bare
     workload = relay_workload(
         relay,
         image=view.image,

@@ -56,6 +56,7 @@ class Moves:
     ) -> LeftBehind:
         """Look at what it left behind, and revoke the permissions of its pods there when they have rolled."""
         if entry is None or not isinstance(entry.access, BrokerAccess):
+            await self._release(key, keep=[])
             return LeftBehind(as_before(owner))
         here, is_made = place_of(entry.access), outcome.has_topology
         places = previous_places(owner, here, is_made=is_made, is_known=is_known)
@@ -88,21 +89,28 @@ class Moves:
         """What is left in a place, with the best credentials that are known for it."""
         seen: Snapshot | BrokerProblem | None = None
         vhost: Vhost | None = None
-        for number, access in enumerate(self._accesses(entry, place)):
+        visitors, used = self._visitors.setdefault(key, set()), set[str]()
+        for number, access in enumerate(self._accesses(owner, entry, place)):
             visitor = _visitor(owner, place, number)
-            self._visitors.setdefault(key, set()).add(visitor)
+            visitors.add(visitor)
+            used.add(visitor)
             vhost = await self._world.vhosts.use(visitor, access)
             seen = vhost.state
             if isinstance(seen, Snapshot):
                 break
+        # By credentials that may not be used any more nobody goes on looking.
+        for visitor in {each for each in visitors if _is_for(each, place)} - used:
+            visitors.discard(visitor)
+            await self._world.vhosts.release(visitor)
         return remains(owner, place, seen), vhost
 
-    def _accesses(self, entry: Entry, place: VirtualHost) -> list[BrokerAccess]:
+    def _accesses(self, owner: Owner, entry: Entry, place: VirtualHost) -> list[BrokerAccess]:
         """The current credentials if the broker is the same, and those that it was entered with before."""
         found: list[BrokerAccess] = []
         if isinstance(entry.access, BrokerAccess) and entry.access.management_url == place.management_url:
-            found.append(replace(entry.access, vhost=place.name))
-        former = self._world.former_accesses.get(VhostId(place.management_url, place.name))
+            found += [access] if (access := entry.access.at(place.name)) else []
+        left = owner.metadata.namespace, VhostId(place.management_url, place.name)
+        former = self._world.former_accesses.get(left)
         return [*found, former] if former is not None and former not in found else found
 
     async def _revoke(self, owner: Owner, left: Remains, vhost: Vhost | None) -> tuple[Remains, Vhost | None]:

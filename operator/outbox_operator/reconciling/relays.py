@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from outbox_operator.administrators import not_allowed
 from outbox_operator.allowed_hosts import AllowedHosts
 from outbox_operator.broker.access import BrokerAccess
 from outbox_operator.broker.identity import VhostIdentity
@@ -14,7 +15,7 @@ from outbox_operator.children.names import Owner
 from outbox_operator.cluster.errors import ClusterError, NotLeaderError
 from outbox_operator.cluster.kinds import LISTENER, RELAY
 from outbox_operator.conditions import Finding
-from outbox_operator.credentials import broker_access, database_access
+from outbox_operator.credentials import administrator_access, broker_access, database_access
 from outbox_operator.database_access import DatabaseAccess
 from outbox_operator.database_view import DatabaseView
 from outbox_operator.planning.findings import PAUSED, false, host_not_allowed, tls_required
@@ -95,13 +96,10 @@ class Relays:
 
     async def _enter(self, relay: OutboxRelay) -> None:
         """Find out how its broker is entered; its listeners hear of that."""
-        world, metadata, spec = self._world, relay.metadata, relay.spec
-        read, namespace = world.secrets.read, metadata.namespace
-        broker_secret = await read(namespace, spec.broker.secret_ref.name)
-        ca = await read(namespace, spec.broker.ca_secret_ref.name) if spec.broker.ca_secret_ref else None
-        access = broker_access(spec.broker, broker_secret, ca, namespace=namespace)
+        world, metadata = self._world, relay.metadata
+        access = await self._broker_access(relay)
         if isinstance(access, BrokerAccess):
-            access = await self._refused("broker", access, namespace) or access
+            access = await self._refused("broker", access, metadata.namespace) or access
         if isinstance(access, Finding):
             await world.vhosts.release(metadata.path)
             entry = Entry(access, None)
@@ -109,11 +107,25 @@ class Relays:
             entry = Entry(access, await world.vhosts.use(metadata.path, access))
         before = world.entries.get(metadata.path)
         if before != entry:
-            if before is not None and isinstance(before.access, BrokerAccess):
-                world.former_accesses[before.access.vhost_id] = before.access
+            former = before.access if before else None
+            if isinstance(former, BrokerAccess) and not former.is_secret_from_pods:
+                world.former_accesses[metadata.namespace, former.vhost_id] = former
             world.entries[metadata.path] = entry
             world.call_listeners(relay.metadata.namespace, relay.metadata.name)
             world.call_rivals(relay.metadata.namespace, relay.metadata.name)
+
+    async def _broker_access(self, relay: OutboxRelay) -> BrokerAccess | Finding:
+        broker, namespace, read = relay.spec.broker, relay.metadata.namespace, self._world.secrets.read
+        if broker.secret_ref is not None:
+            secret = await read(namespace, broker.secret_ref.name)
+            ca = await read(namespace, broker.ca_secret_ref.name) if broker.ca_secret_ref else None
+            return broker_access(broker, secret, ca, namespace=namespace)
+        reference, vhost = broker.administrator_secret_ref, broker.vhost or ""
+        place = self._world.settings.administrator_place(reference)
+        if place is None:
+            return not_allowed(reference.name if reference else "", namespace, vhost)
+        home, name = place
+        return administrator_access(name, await read(home, name), home=home, namespace=namespace, vhost=vhost)
 
     async def _enter_database(self, relay: OutboxRelay) -> DatabaseAccess | Finding:
         """Find out how its database is entered."""

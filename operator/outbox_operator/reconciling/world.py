@@ -86,8 +86,9 @@ class World:
     """What the cluster has beside Kubernetes itself."""
     entries: dict[str, Entry] = field(default_factory=dict)
     """By the path of the relay."""
-    former_accesses: dict[VhostId, BrokerAccess] = field(default_factory=dict)
-    """How virtual hosts were entered that relays have left since the operator started."""
+    former_accesses: dict[tuple[str, VhostId], BrokerAccess] = field(default_factory=dict)
+    """How virtual hosts were entered that relays of a namespace have left since the operator started; not by
+    an administrator, who is used for what is granted now."""
     relays_seen: dict[str, OutboxRelay] = field(default_factory=dict)
     """Every relay that has an entry, by path, as it was last looked at: it may be gone."""
 

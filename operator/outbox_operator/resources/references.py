@@ -17,6 +17,13 @@ class SecretRef(Part):
     """The name of the Secret."""
 
 
+class AdministratorSecretRef(Part):
+    """A Secret in the operator's namespace."""
+
+    name: ObjectName
+    """The name of the Secret, which `settings.administratorSecrets` of the operator's chart has to list."""
+
+
 class SecretKeyRef(Part):
     """A key of a Secret in the same namespace."""
 

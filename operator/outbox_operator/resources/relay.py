@@ -14,7 +14,7 @@ from outbox_operator.resources.metadata import Metadata
 from outbox_operator.resources.names import ExchangeName
 from outbox_operator.resources.part import Part
 from outbox_operator.resources.policies import DeletionPolicy
-from outbox_operator.resources.references import SecretKeyRef, SecretRef
+from outbox_operator.resources.references import AdministratorSecretRef, SecretKeyRef, SecretRef
 from outbox_operator.resources.rules import Rule, bytes_at_most
 from outbox_operator.resources.spans import FOREVER, Kept, Span
 from outbox_operator.resources.template import Template
@@ -69,17 +69,42 @@ class Database(Part):
 class Broker(Part):
     """The RabbitMQ that messages go to."""
 
-    secret_ref: SecretRef
+    secret_ref: SecretRef | None = None
     """The Secret with the credentials: a key `uri` (amqp://user:password@host:port/vhost), or the keys of a
     default-user Secret of the RabbitMQ Cluster Operator (`host`, `port`, `username`, `password`). Several
     hosts have commas between them: host1,host2:5673. A host of one word is a Service in this namespace."""
+    administrator_secret_ref: AdministratorSecretRef | None = None
+    """Instead of secretRef: a Secret in the operator's namespace with an administrator of the broker, which
+    the operator alone uses. Its key `namespaces` says which namespace may use it for which virtual host."""
     vhost: Annotated[str, Field(min_length=1, max_length=255), bytes_at_most(255)] | None = None
-    """The virtual host, where it is not the one in the Secret."""
+    """The virtual host, where it is not the one in the Secret. Required with administratorSecretRef."""
     management_url: Annotated[str, Field(max_length=2048), _A_MANAGEMENT_URL] | None = None
     """The management API, where it is not at port 15672 (15671 with TLS) of the broker's hosts. It may list
     several hosts, which are tried in turn: http://host1:15672,host2:15672."""
     ca_secret_ref: SecretKeyRef | None = None
     """The Secret with the certificates by which the broker's own is checked, for TLS with a private CA."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.secretRef) != has(self.administratorSecretRef)",
+            "must have either secretRef or administratorSecretRef; write one of them",
+            lambda broker: (broker.secret_ref is None) != (broker.administrator_secret_ref is None),
+        ),
+        Rule(
+            "!has(self.administratorSecretRef) || has(self.vhost)",
+            "administratorSecretRef needs vhost: the virtual host that this namespace was given",
+            lambda broker: broker.administrator_secret_ref is None or broker.vhost is not None,
+        ),
+        Rule(
+            "!has(self.administratorSecretRef) || !(has(self.managementUrl) || has(self.caSecretRef))",
+            "managementUrl and caSecretRef must not be set with administratorSecretRef: they are the keys "
+            "managementUrl and ca.crt of that Secret",
+            lambda broker: (
+                broker.administrator_secret_ref is None
+                or (broker.management_url is None and broker.ca_secret_ref is None)
+            ),
+        ),
+    )
 
 
 class PublishRetry(Part):
