@@ -1,7 +1,7 @@
-"""The outbox table: how it is named, and the columns and indexes it consists of.
+"""The outbox table: how it is named, the columns and indexes it consists of, and how Postgres stores it.
 
-`COLUMNS` and `INDEXES` say it once. The DDL, the check of a live table, the upgrade of an older one and the
-SQLAlchemy `Table` (all in `outbox.schema`) follow from them.
+`COLUMNS`, `INDEXES` and `STORAGE` say it once. The DDL, the check of a live table, the upgrade of an older
+one and the SQLAlchemy `Table` (all in `outbox.schema`) follow from them.
 """
 
 import re
@@ -151,6 +151,23 @@ class Index:
         return f"{'UNIQUE ' if self.unique else ''}btree ({', '.join(self.keys)}) WHERE {predicate}"
 
 
+@dataclass(frozen=True, slots=True)
+class StorageParameter:
+    """A storage parameter that the table is created with; one that its owner has set stays as it is."""
+
+    name: str
+    """Its name, which needs no quoting."""
+    value: str
+    """Its value, as WITH takes it."""
+    doc: str
+    """Why the server's default does not do."""
+
+    @property
+    def definition(self) -> str:
+        """The parameter as WITH and ALTER TABLE … SET take it."""
+        return f"{self.name} = {self.value}"
+
+
 _TEXT = ("character varying",)
 
 COLUMNS: tuple[Column, ...] = (
@@ -235,6 +252,15 @@ INDEXES: tuple[Index, ...] = (
         ("ordering_key", "id"),
         "ordering_key IS NOT NULL AND sent_at IS NULL",
         "The relay finds the first row of each key that is still to be sent.",
+    ),
+)
+
+STORAGE: tuple[StorageParameter, ...] = (
+    StorageParameter(
+        "autovacuum_vacuum_scale_factor",
+        "0.01",
+        "By default a fifth of the rows may be dead before vacuum removes them. With millions that wait, or "
+        "were sent and kept, each query that begins at the head of an index walks over as many.",
     ),
 )
 
