@@ -37,12 +37,21 @@ _DUE_LATER = """send_after = clock_timestamp() + given.delay * interval '1 secon
     END"""
 
 
+# A float has the microseconds of a moment nearly, but not quite.
+_FLOOR = "to_timestamp($3::float8) - interval '1 millisecond'"
+
+
 class Queries:
     """Every query of the relay, spelled for one table."""
 
     def __init__(self, table: TableName) -> None:
         script = resources.files("outbox_relay").joinpath("queries.sql").read_text()
-        for name, sql in (("{columns}", _COLUMNS), ("{due_later}", _DUE_LATER), ("{table}", table.sql)):
+        for name, sql in (
+            ("{columns}", _COLUMNS),
+            ("{due_later}", _DUE_LATER),
+            ("{floor}", _FLOOR),
+            ("{table}", table.sql),
+        ):
             script = script.replace(name, sql)
         texts = dict(_named(script))
         self.claim_first = texts["claim"].replace("{beyond}", ">=")
