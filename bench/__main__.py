@@ -5,6 +5,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +16,9 @@ from bench import (
     consuming,
     draining,
     emitting,
+    guest_bystander,
     guest_notify,
+    guest_table,
     hostile,
     importing,
     latency,
@@ -26,7 +29,7 @@ from bench import (
 from bench.operator import figures as operator_figures
 from bench.plot import svg
 from bench.report import Figure, Report, print_table, write_json
-from bench.sizes import QUICK, Sizes
+from bench.sizes import LONG_GROWTH, QUICK, Sizes
 from bench.stage import Stage
 from outbox_cli.local import Services, start
 from tests.engines.catalogue import Engines
@@ -42,7 +45,13 @@ _PARTS: dict[str, tuple[Measurement, ...]] = {
     "relay": (draining.measure, latency.to_queue, backlog.measure),
     "worker": (consuming.measure, latency.to_handler, pipeline.measure),
     "redrive": (redriving.measure,),
-    "guest": (guest_notify.commits, guest_notify.idling, guest_notify.steady),
+    "guest": (
+        guest_notify.commits,
+        guest_notify.idling,
+        guest_notify.steady,
+        guest_bystander.latency,
+        guest_table.growth,
+    ),
     "operator": (),
 }
 """What is measured on a table and a queue; emit needs neither, and the operator more than these."""
@@ -52,8 +61,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure the project's promises.")
     parser.add_argument("part", nargs="?", choices=tuple(_PARTS), help="measure only this")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument(
+        "--long", action="store_true", help="watch the table's size over 10,000,000 messages (half an hour)"
+    )
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else Sizes()
+    if arguments.long:
+        sizes = replace(sizes, grown=LONG_GROWTH)
     others = processes.busy_part(_LOOK_SECONDS)
     engines = _engines()
     parts = [arguments.part] if arguments.part else list(_PARTS)

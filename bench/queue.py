@@ -51,6 +51,11 @@ class Queue:
                 await publisher.publish(EXCHANGE, messages, timeout=30)
             await publisher.aclose()
 
+    async def drop(self) -> None:
+        """Throw away what waits in it."""
+        queue = await self._channel.declare_queue(NAME, passive=True)
+        await queue.purge()
+
     async def waiting(self) -> int:
         """How many messages wait in it."""
         return int((await self._declared()).message_count)
