@@ -45,8 +45,8 @@ class Retention:
 
     sent: timedelta | None
     parked: timedelta | None
-    _purges: tuple[_Purge, _Purge] = field(init=False)
-    _runs: int = 0
+    _purges: tuple[_Purge, _Purge] = field(init=False, repr=False, compare=False)
+    _runs: int = field(default=0, init=False, repr=False, compare=False)
 
     async def run_once(self, connection: Any, queries: Queries) -> int:
         """Delete everything that is old enough by now; tells how many messages that were.
