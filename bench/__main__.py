@@ -5,6 +5,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,8 +16,10 @@ from bench import (
     consuming,
     draining,
     emitting,
+    guest_bystander,
     guest_claims,
     guest_notify,
+    guest_table,
     hostile,
     importing,
     latency,
@@ -27,7 +30,7 @@ from bench import (
 from bench.operator import figures as operator_figures
 from bench.plot import svg
 from bench.report import Figure, Report, print_table, write_json
-from bench.sizes import QUICK, Sizes
+from bench.sizes import LONG_GROWTH, QUICK, Sizes
 from bench.stage import Stage
 from outbox_cli.local import Services, start
 from tests.engines.catalogue import Engines
@@ -50,6 +53,8 @@ _PARTS: dict[str, tuple[Measurement, ...]] = {
         guest_claims.dead_rows,
         guest_claims.waiting_keys,
         guest_claims.stuck_keys,
+        guest_bystander.latency,
+        guest_table.growth,
     ),
     "operator": (),
 }
@@ -60,8 +65,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure the project's promises.")
     parser.add_argument("part", nargs="?", choices=tuple(_PARTS), help="measure only this")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument(
+        "--long", action="store_true", help="watch the table's size over 10,000,000 messages (half an hour)"
+    )
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else Sizes()
+    if arguments.long:
+        sizes = replace(sizes, grown=LONG_GROWTH)
     others = processes.busy_part(_LOOK_SECONDS)
     engines = _engines()
     parts = [arguments.part] if arguments.part else list(_PARTS)

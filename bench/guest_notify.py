@@ -2,19 +2,13 @@
 
 import asyncio
 import contextlib
-import os
-import re
-import shutil
 import statistics
-import subprocess
-import tempfile
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit
 
 import asyncpg
 from prometheus_client import REGISTRY
 
-from bench import processes, tally
+from bench import pgbench, processes, tally
 from bench.consumers import RECEIVER, consuming
 from bench.queue import TOPIC
 from bench.report import Figure, Report
@@ -83,33 +77,8 @@ async def _execute(stage: Stage, sql: str) -> None:
 
 
 def _pgbench(url: str, connections: int, seconds: float) -> float:
-    program = shutil.which("pgbench")
-    if program is None:
-        raise FileNotFoundError("pgbench is not on the PATH; it comes with Postgres")
-    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
-        script.write(_EMIT)
-        script.flush()
-        options = f"-n -M prepared -c {connections} -j 2 -T {seconds:g} -f {script.name}".split()
-        environment = {**os.environ, **_access(url)}
-        done = subprocess.run(
-            [program, *options], env=environment, check=True, capture_output=True, text=True
-        )
-    found = re.search(r"^tps = ([0-9.]+)", done.stdout, re.MULTILINE)
-    if found is None:
-        raise RuntimeError(f"pgbench has no result; are {seconds:g} s too short?\n{done.stdout}{done.stderr}")
-    return float(found[1])
-
-
-def _access(url: str) -> dict[str, str]:
-    """The URL as libpq takes it from the environment: a command line can be read by everybody."""
-    parts = urlsplit(url)
-    return {
-        "PGHOST": parts.hostname or "",
-        "PGPORT": str(parts.port or 5432),
-        "PGUSER": parts.username or "",
-        "PGPASSWORD": parts.password or "",
-        "PGDATABASE": parts.path.lstrip("/"),
-    }
+    with pgbench.script(_EMIT) as script:
+        return pgbench.rate(pgbench.run(url, f"-n -M prepared -c {connections} -j 2 -T {seconds:g} {script}"))
 
 
 async def idling(stage: Stage, sizes: Sizes) -> Report:

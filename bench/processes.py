@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -76,6 +76,15 @@ def family(pid: int) -> list[int]:
     parent = int(fields[1])
     numbers = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     return [parent, *(number for number in numbers if _stat(number)[1:2] == [str(parent)])]
+
+
+def pin(pids: Iterable[int], cores: Iterable[int]) -> None:
+    """Keep the processes with all their threads, and what they start from now on, on these cores."""
+    chosen = set(cores)
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), chosen)
 
 
 def busy_part(seconds: float) -> float:

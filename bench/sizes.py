@@ -37,6 +37,14 @@ class Sizes:
     """Messages of one measurement of latency, at 1,000 a second."""
     commit_seconds: float = 10
     """How long connections commit, in one round."""
+    grown: int = 600_000
+    """Messages that are sent while the size of the table is watched; `--long` sends 10,000,000."""
+    grown_little: int = 100_000
+    """Those after which the size is what it is compared with."""
+    grown_backlog: int = 100_000
+    """Messages that are pending meanwhile."""
+    bystander_seconds: float = 20
+    """How long somebody else's transactions are measured, in one round."""
     idle_relays_seconds: float = 180
     """How long relays are watched while nothing happens."""
     applied: int = 300
@@ -71,6 +79,10 @@ QUICK = Sizes(
     redriven_by_hand=200,
     paced=2_000,
     commit_seconds=4,
+    grown=60_000,
+    grown_little=20_000,
+    grown_backlog=10_000,
+    bystander_seconds=4,
     idle_relays_seconds=60,
     applied=30,
     resources=50,
@@ -80,3 +92,6 @@ QUICK = Sizes(
     broken=50,
     outage_seconds=20,
 )
+
+LONG_GROWTH = 10_000_000
+"""The messages of `grown` with `--long`, which takes more than half an hour."""

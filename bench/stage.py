@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
@@ -180,6 +181,22 @@ class Stage:
         after = await self.cpu(publishers)
         publisher, postgres, broker = (late - early for early, late in zip(before, after, strict=True))
         return Drain(count, seconds, publisher, postgres, broker)
+
+    @contextlib.asynccontextmanager
+    async def postgres_on_a_core_of_its_own(self) -> AsyncIterator[None]:
+        """Keep everything else that we have started, and what we start, on the other cores."""
+        cores = os.sched_getaffinity(0)
+        if len(cores) < 2:
+            raise RuntimeError("Postgres cannot have a core of its own: there is only one")
+        own = max(cores)
+        backend = await self._connection.fetchval("SELECT pg_backend_pid()")
+        others = [os.getpid(), self._broker_pid]
+        processes.pin(processes.family(backend), {own})
+        processes.pin(others, cores - {own})
+        try:
+            yield
+        finally:
+            processes.pin([*processes.family(backend), *others], cores)
 
     async def cpu(self, relays: list[int]) -> tuple[float, float, float]:
         """CPU seconds of the relays, of Postgres and of the broker, so far."""

@@ -1,7 +1,7 @@
-"""The outbox table: how it is named, and the columns and indexes it consists of.
+"""The outbox table: how it is named, the columns and indexes it consists of, and how Postgres stores it.
 
-`COLUMNS` and `INDEXES` say it once. The DDL, the check of a live table, the upgrade of an older one and the
-SQLAlchemy `Table` (all in `outbox.schema`) follow from them.
+`COLUMNS`, `INDEXES` and `STORAGE` say it once. The DDL, the check of a live table, the upgrade of an older
+one and the SQLAlchemy `Table` (all in `outbox.schema`) follow from them.
 """
 
 import re
@@ -153,6 +153,23 @@ class Index:
         return f"{'UNIQUE ' if self.unique else ''}btree ({', '.join(self.keys)}) WHERE {predicate}"
 
 
+@dataclass(frozen=True, slots=True)
+class StorageParameter:
+    """A storage parameter that the table is created with; one that its owner has set stays as it is."""
+
+    name: str
+    """Its name, which needs no quoting."""
+    value: str
+    """Its value, as WITH takes it."""
+    doc: str
+    """Why the server's default does not do."""
+
+    @property
+    def definition(self) -> str:
+        """The parameter as WITH and ALTER TABLE … SET take it."""
+        return f"{self.name} = {self.value}"
+
+
 _TEXT = ("character varying",)
 
 COLUMNS: tuple[Column, ...] = (
@@ -244,6 +261,15 @@ INDEXES: tuple[Index, ...] = (
         f"ordering_key IS NOT NULL AND {PENDING}",
         "The relay discovers keys by their rows as these become due, so that keys which wait cost nothing.",
         essential=False,
+    ),
+)
+
+STORAGE: tuple[StorageParameter, ...] = (
+    StorageParameter(
+        "autovacuum_vacuum_scale_factor",
+        "0.01",
+        "By default a fifth of the rows may be dead before vacuum removes them. With millions that wait, or "
+        "were sent and kept, each query that begins at the head of an index walks over as many.",
     ),
 )
 

@@ -56,6 +56,8 @@ _MACROS = {
     "columns": ",\n        ".join(f"{sql} AS {name}" for name, sql in _COLUMNS.items()),
     "no_columns": ", ".join(["NULL"] * len(_COLUMNS)),
     "due_later": _DUE_LATER,
+    # A float has the microseconds of a moment nearly, but not quite.
+    "floor": "pg_catalog.to_timestamp($3::float8) - interval '1 millisecond'",
     "pending": PENDING,
     "keyless_due": f"ordering_key IS NULL AND {PENDING} AND send_after <= pg_catalog.statement_timestamp()",
     "keyed_due": f"ordering_key IS NOT NULL AND {PENDING} AND send_after <= pg_catalog.statement_timestamp()",

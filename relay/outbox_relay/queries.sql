@@ -255,27 +255,44 @@ WHERE message.id = given.id AND message.tableoid = given.partition
 
 -- name: purge_sent
 -- Delete some of the messages that were sent long ago. The ids alone find them by the key's index; only with their
--- partitions do they identify a row. $1: seconds; $2: how many at most.
+-- partitions do they identify a row. $1: seconds; $2: how many at most; $3: the moment from which on to look for them,
+-- as seconds since 1970, so that no batch walks over the dead entries that the ones before have left. Returns the next
+-- such moment too: what was sent within a minute may not be committed yet.
 WITH old AS MATERIALIZED (
-    SELECT tableoid AS partition, id FROM {table}
-    WHERE sent_at < pg_catalog.now() - $1::float8 * interval '1 second'
+    SELECT tableoid AS partition, id, sent_at FROM {table}
+    WHERE sent_at >= {floor} AND sent_at < pg_catalog.now() - $1::float8 * interval '1 second'
     ORDER BY sent_at
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
+), deleted AS (
+    DELETE FROM {table} AS message
+    WHERE id = ANY (ARRAY(SELECT id FROM old)) AND sent_at IS NOT NULL
+        AND EXISTS (SELECT FROM old WHERE old.id = message.id AND old.partition = message.tableoid)
+    RETURNING 1
 )
-DELETE FROM {table} AS message
-WHERE id = ANY (ARRAY(SELECT id FROM old)) AND sent_at IS NOT NULL
-    AND EXISTS (SELECT FROM old WHERE old.id = message.id AND old.partition = message.tableoid)
+SELECT (SELECT pg_catalog.count(*) FROM deleted) AS count, (
+    SELECT extract(epoch FROM least(pg_catalog.max(sent_at), pg_catalog.now() - interval '1 minute'))::float8
+    FROM old
+    HAVING pg_catalog.count(*) > 0
+) AS next
 
 -- name: purge_parked
--- Delete some of the messages that were parked long ago, found as above. $1: seconds; $2: how many at most.
+-- Delete some of the messages that were parked long ago, found as above. $1: seconds; $2: how many at most; $3: from
+-- which moment on.
 WITH old AS MATERIALIZED (
-    SELECT tableoid AS partition, id FROM {table}
-    WHERE parked_at < pg_catalog.now() - $1::float8 * interval '1 second'
+    SELECT tableoid AS partition, id, parked_at FROM {table}
+    WHERE parked_at >= {floor} AND parked_at < pg_catalog.now() - $1::float8 * interval '1 second'
     ORDER BY parked_at
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
+), deleted AS (
+    DELETE FROM {table} AS message
+    WHERE id = ANY (ARRAY(SELECT id FROM old)) AND parked_at IS NOT NULL
+        AND EXISTS (SELECT FROM old WHERE old.id = message.id AND old.partition = message.tableoid)
+    RETURNING 1
 )
-DELETE FROM {table} AS message
-WHERE id = ANY (ARRAY(SELECT id FROM old)) AND parked_at IS NOT NULL
-    AND EXISTS (SELECT FROM old WHERE old.id = message.id AND old.partition = message.tableoid)
+SELECT (SELECT pg_catalog.count(*) FROM deleted) AS count, (
+    SELECT extract(epoch FROM least(pg_catalog.max(parked_at), pg_catalog.now() - interval '1 minute'))::float8
+    FROM old
+    HAVING pg_catalog.count(*) > 0
+) AS next

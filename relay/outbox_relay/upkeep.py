@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -24,6 +25,8 @@ _log = logging.getLogger("outbox.relay")
 _BACKLOG_SECONDS = 15.0
 _IDLE_SECONDS = 60.0
 """The same when nothing was due the last time, and no lane has looked for anything since."""
+_MEASURES_A_SWEEP = 20
+"""Every so many measurements one begins at the oldest entry of the index, dead or not."""
 _RETENTION_SECONDS = 30.0
 _CHECK_SECONDS = 300.0
 
@@ -54,6 +57,8 @@ class Upkeep:
         self._next_retention = 0.0
         self._next_check = 0.0
         self._next_measure = 0.0
+        self._measures = 0
+        self._seen_until = -math.inf
         self._settled = settled
         self._is_idle = is_idle
         self._progress = Progress()
@@ -91,7 +96,10 @@ class Upkeep:
     async def run_once(self, connection: Any) -> None:
         """Measure once, and delete what is old enough where it is time for that."""
         async with self._transaction(connection):
-            measured = await backlog.measure(connection, self._table)
+            measured = await backlog.measure(connection, self._table, self._seen_until)
+        self._measures += 1
+        is_anew = self._measures % _MEASURES_A_SWEEP == 0
+        self._seen_until = -math.inf if is_anew else measured.seen_until
         # Not before the loop comes by again.
         pause = _BACKLOG_SECONDS if measured.due else _IDLE_SECONDS
         self._next_measure = self._clock() + pause - _BACKLOG_SECONDS / 2

@@ -152,8 +152,8 @@ async def test_queries_on_a_partitioned_table_walk_indexes(traffic: Traffic) -> 
     await traffic.database.execute("ANALYZE outbox_table")
     plans = {
         "claim": await explained(traffic.database, QUERIES.claim, *Claims().begin(100).arguments),
-        "purge_sent": await explained(traffic.database, QUERIES.purge_sent, 3600.0, 100),
-        "purge_parked": await explained(traffic.database, QUERIES.purge_parked, 3600.0, 100),
+        "purge_sent": await explained(traffic.database, QUERIES.purge_sent, 3600.0, 100, 0.0),
+        "purge_parked": await explained(traffic.database, QUERIES.purge_parked, 3600.0, 100, 0.0),
         "bodies": await explained(traffic.database, QUERIES.bodies, [1, 2, 3]),
         "back_off": await explained(traffic.database, QUERIES.back_off, [1], [1], [1.0], [""], [1]),
         "reschedule": await explained(traffic.database, QUERIES.reschedule, [1], [1], [1], [0], 1.0),

@@ -56,6 +56,11 @@ CURED_BY_UPGRADE = [
         "outdated_trigger",
         "outbox_table_notify",
     ),
+    (
+        "ALTER TABLE outbox_table RESET (autovacuum_vacuum_scale_factor)",
+        "missing_storage_parameter",
+        "autovacuum_vacuum_scale_factor",
+    ),
 ]
 
 CURED_BY_HAND = [
@@ -223,6 +228,7 @@ async def test_a_table_for_another_channel_is_outdated(connection: Any) -> None:
         "ALTER INDEX outbox_table_pending_idx SET (fillfactor = 70)",
         "ALTER TRIGGER outbox_table_notify ON outbox_table RENAME TO renamed",
         "ALTER TABLE outbox_table ENABLE ALWAYS TRIGGER outbox_table_notify",
+        "ALTER TABLE outbox_table SET (autovacuum_vacuum_scale_factor = 0.2, fillfactor = 50)",
         "ALTER TABLE outbox_table ALTER tracking_ids DROP DEFAULT, ALTER tracking_ids TYPE jsonb,"
         " ALTER tracking_ids SET DEFAULT '[]'",
         "ALTER TABLE outbox_table ALTER routing_key TYPE varchar",

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from outbox import schema
 from outbox.table import INDEXES, TableName
+from outbox_worker import inbox
 from tests.integration.sleeping import asleep
 
 NAMES = [
@@ -242,3 +243,14 @@ async def test_the_awaited_forms_take_a_plain_session_too(postgres_url: str) -> 
         await schema.create(session)
         await schema.upgrade(session)
         assert await schema.check(session) == []
+
+
+async def test_dead_rows_of_a_large_table_do_not_add_up_to_a_fifth(postgres_url: str) -> None:
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute(schema.create_sql())
+    await connection.execute(inbox.create_sql())
+    rows = await connection.fetch(
+        "SELECT reloptions FROM pg_class WHERE relname IN ('outbox_table', 'outbox_inbox')"
+    )
+    assert [row["reloptions"] for row in rows] == [["autovacuum_vacuum_scale_factor=0.01"]] * 2
+    await connection.close()

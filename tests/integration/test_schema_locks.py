@@ -102,6 +102,7 @@ DAMAGES = {
     "outdated trigger": "DROP TRIGGER outbox_table_notify ON outbox_table;"
     " CREATE TRIGGER outbox_table_notify AFTER INSERT ON outbox_table"
     " FOR EACH ROW EXECUTE FUNCTION outbox_table_notify()",
+    "storage": "ALTER TABLE outbox_table RESET (autovacuum_vacuum_scale_factor)",
 }  # fmt: skip
 
 
@@ -122,6 +123,69 @@ async def test_emitters_get_through_while_an_upgrade_waits(
         await writing.commit()
         await asyncio.wait_for(upgrading, SECONDS)
     assert await schema.check(connection) == []
+
+
+@pytest.mark.parametrize("upgrading", ["upgrade", "plan"])
+async def test_storage_parameters_are_set_beside_an_open_transaction(
+    connection: Any, postgres_url: str, upgrading: str
+) -> None:
+    """Of an emitter or a relay of any version: none of them has to end first."""
+    await connection.execute(DAMAGES["storage"])
+    change = schema.upgrade if upgrading == "upgrade" else run_plan
+    async with open_writer(postgres_url), connected(postgres_url) as relay, relay.transaction():
+        await relay.execute("SELECT FROM outbox_table FOR UPDATE SKIP LOCKED")
+        await asyncio.wait_for(change(connection), SECONDS)
+        await asyncio.wait_for(emit(postgres_url), SECONDS)
+    assert await schema.check(connection) == []
+
+
+@asynccontextmanager
+async def busy_autovacuum(url: str) -> AsyncIterator[None]:
+    """Autovacuum works on the table until the end of the block, or until it gives way to somebody."""
+    async with connected(url) as connection:
+        await connection.execute("ALTER SYSTEM SET autovacuum = on")
+        await connection.execute("ALTER SYSTEM SET autovacuum_naptime = '1s'")
+        await connection.execute("SELECT pg_reload_conf()")
+        try:
+            await connection.execute(
+                """
+                ALTER TABLE outbox_table
+                    SET (autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1);
+                INSERT INTO outbox_table (routing_key, body) SELECT 'k', '' FROM generate_series(1, 20000);
+                DELETE FROM outbox_table
+                """
+            )
+
+            async def is_vacuuming() -> bool:
+                return bool(await connection.fetchval("SELECT count(*) FROM pg_stat_progress_vacuum"))
+
+            await eventually(is_vacuuming, "autovacuum begins")
+            yield
+        finally:
+            await connection.execute("ALTER SYSTEM SET autovacuum = off")
+            await connection.execute("ALTER SYSTEM RESET autovacuum_naptime")
+            await connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize("damage", ["storage", "index", "column"])
+async def test_autovacuum_gives_way_to_an_upgrade(lone_url: str, damage: str) -> None:
+    """It does to whoever has waited for as long as `deadlock_timeout`."""
+    async with connected(lone_url) as connection:
+        await schema.create(connection)
+        await connection.execute(DAMAGES[damage])
+        async with busy_autovacuum(lone_url):
+            await schema.upgrade(connection, lock_attempts=3)
+        assert await schema.check(connection) == []
+
+
+async def test_storage_parameters_of_the_owner_stay(connection: Any) -> None:
+    await connection.execute(
+        "ALTER TABLE outbox_table SET (autovacuum_vacuum_scale_factor = 0.5, autovacuum_enabled = false)"
+    )
+    await schema.upgrade(connection)
+    await schema.create(connection)
+    options = await connection.fetchval("SELECT reloptions FROM pg_class WHERE relname = 'outbox_table'")
+    assert sorted(options) == ["autovacuum_enabled=false", "autovacuum_vacuum_scale_factor=0.5"]
 
 
 async def test_emitters_get_through_while_a_drop_waits(connection: Any, postgres_url: str) -> None:

@@ -329,6 +329,30 @@ async def test_a_relay_works_with_the_triggers_of_the_version_before(traffic: Tr
     await inbox.gets([await traffic.emit("a")])
 
 
+async def test_a_relay_of_the_version_before_is_notified_beside_one_that_sleeps(traffic: Traffic) -> None:
+    """It listens and takes no lock: alone it hears of nothing, and finds messages by its own look."""
+    inbox = await traffic.inbox("#")
+    async with session(traffic) as former:
+        heard: asyncio.Queue[str] = asyncio.Queue()
+        await former.add_listener(schema.DEFAULT_CHANNEL, lambda *news: heard.put_nowait(news[-1]))
+        alone = await traffic.emit("a")
+        await traffic.database.execute(f"SELECT pg_notify('{schema.DEFAULT_CHANNEL}', 'marker')")
+        async with asyncio.timeout(60):
+            assert await heard.get() == "marker"
+
+        await traffic.relaying(**ONLY_WOKEN)
+        await inbox.gets([alone])
+        await traffic.until_it_notifies()
+        while not heard.empty():
+            heard.get_nowait()
+        beside = await traffic.emit("a")
+        await inbox.gets([beside])
+        async with asyncio.timeout(60):
+            while await heard.get() != "public.outbox_table":
+                pass
+    assert inbox.ids == [alone, beside]
+
+
 async def test_never_means_a_table_without_triggers(traffic: Traffic) -> None:
     inbox = await traffic.inbox("#")
     problems = await schema.check(traffic.database, notify=False)

@@ -19,7 +19,7 @@ from outbox.schema.observation import (
 )
 from outbox.schema.quoting import dollar_quoted
 from outbox.schema.trigger import TRIGGERS, former_function_source, function_source
-from outbox.table import COLUMNS, INDEXES, TableName
+from outbox.table import COLUMNS, INDEXES, STORAGE, TableName
 
 EXPECTED = Expected.of("outbox_table", "outbox_channel")
 HEALTHY = ObservedTable(
@@ -43,6 +43,7 @@ HEALTHY = ObservedTable(
         )
         for trigger in TRIGGERS
     ),
+    storage=tuple(parameter.name for parameter in STORAGE),
 )
 
 
@@ -191,6 +192,13 @@ def without_index(name: str) -> ObservedTable:
             "version before; when the relays are upgraded, run outbox.schema.upgrade_sql()",
         ),
         (
+            replace(HEALTHY, storage=("fillfactor",)),
+            "missing_storage_parameter",
+            "autovacuum_vacuum_scale_factor",
+            'table "outbox_table": storage parameter autovacuum_vacuum_scale_factor is not set, so that '
+            "vacuum comes late; run outbox.schema.upgrade_sql()",
+        ),
+        (
             with_trigger(enabled=False),
             "disabled_trigger",
             "outbox_table_notify",
@@ -220,6 +228,9 @@ def test_a_problem_names_the_object_and_the_cure(
         with_index("outbox_table_pending_idx", name="renamed"),
         with_index("outbox_table_pkey", shape="UNIQUE btree (id, created_at)"),
         with_trigger(name="renamed"),
+        replace(HEALTHY, storage=(*HEALTHY.storage, "fillfactor")),
+        # Postgres has storage parameters for partitions only.
+        replace(HEALTHY, kind="p", storage=()),
         replace(HEALTHY, partitioned_by=("routing_key",)),
         # Postgres has no unique index over partitions that are told apart by another column.
         replace(without_index("outbox_table_timer_idx"), partitioned_by=("created_at",)),
@@ -248,6 +259,7 @@ def test_all_problems_are_told_at_once() -> None:
         "missing_key",
         *["missing_index"] * len(INDEXES),
         *["missing_trigger"] * len(TRIGGERS),
+        *["missing_storage_parameter"] * len(STORAGE),
     ]
 
 
@@ -257,7 +269,7 @@ def test_facts_are_read_from_the_document() -> None:
     trigger = {"name": "t", "type": 4, "new_rows": None, "source": "", "enabled": True}
     facts: dict[str, object] = {"columns": [column], "indexes": [index], "triggers": [trigger]}
     policy = {"name": "p", "command": "ALL", "permissive": True, "applies": True, "condition": "true"}
-    facts |= {"partitioned_by": ["id"], "kind": "p"}
+    facts |= {"partitioned_by": ["id"], "kind": "p", "storage": ["fillfactor"]}
     facts["row_security"] = {"role": "relay", "commands": ["SELECT"], "policies": [policy]}
     document = json.dumps(facts)
     assert ObservedTable.read(document) == ObservedTable(
@@ -271,6 +283,7 @@ def test_facts_are_read_from_the_document() -> None:
             ("SELECT",),
             (ObservedPolicy("p", "ALL", permissive=True, applies=True, condition="true"),),
         ),
+        storage=("fillfactor",),
     )
     facts["row_security"] = None
     assert ObservedTable.read(json.dumps(facts)).row_security is None

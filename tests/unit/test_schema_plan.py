@@ -9,7 +9,7 @@ from outbox.schema.inspection import Expected
 from outbox.schema.observation import ObservedColumn, ObservedIndex, ObservedTable, ObservedTrigger
 from outbox.schema.plan import CONCURRENT, EXCLUSIVE, UNLOCKED, WRITERS_WAIT, upgrade_plan
 from outbox.schema.trigger import DEFAULT_CHANNEL, TRIGGERS, function_source
-from outbox.table import COLUMNS, INDEXES, TableName
+from outbox.table import COLUMNS, INDEXES, STORAGE, TableName
 
 TABLE = TableName.parse("outbox_table")
 SOURCE = function_source(DEFAULT_CHANNEL)
@@ -32,6 +32,7 @@ CURRENT = ObservedTable(
         ObservedTrigger(TABLE.derived(trigger.suffix), trigger.type, trigger.new_rows, SOURCE, True)
         for trigger in TRIGGERS
     ),
+    storage=tuple(parameter.name for parameter in STORAGE),
 )  # fmt: skip
 
 
@@ -141,3 +142,9 @@ def test_triggers_that_are_not_wanted_are_dropped() -> None:
     expected = Expected.of(TABLE, DEFAULT_CHANNEL, notify=False)
     [step] = upgrade_plan(dataclasses.replace(CURRENT, triggers=ours), expected, DEFAULT_CHANNEL)
     assert (step.lock, "DROP TRIGGER" in step.sql) == (EXCLUSIVE, True)
+
+
+def test_storage_parameters_are_set_while_others_write() -> None:
+    observed = dataclasses.replace(CURRENT, storage=("fillfactor",))
+    assert steps(observed) == [("storage parameters: set autovacuum_vacuum_scale_factor", CONCURRENT)]
+    assert steps(dataclasses.replace(observed, kind="p")) == []

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from outbox.table import TableName
 from outbox.topology import dead_letter_queue
 from outbox_cli.failures import CommandError
-from outbox_cli.message_query import Query, State
-from outbox_cli.messages import Messages, connected
+from outbox_cli.messages import connected
 from outbox_cli.status.picture import QueueState, TableState, TierState
 from outbox_core import backlog
 from outbox_core.broker import Broker
@@ -36,7 +35,7 @@ async def look_at_table(database: Database, table: TableName) -> TableState:
         # Behind a pooler each transaction may be in another session.
         async with connection.transaction(isolation="read_committed", readonly=True):
             measured = await backlog.measure(connection, table)
-        delayed = await Messages(connection, table).count(Query((State.DELAYED,)))
+            delayed = await backlog.count_delayed(connection, table)
         holder = await oldest_holder(connection) if measured.dead_rows >= MANY_DEAD_ROWS else None
     oldest = measured.oldest_seconds if measured.oldest_at else None
     return TableState(

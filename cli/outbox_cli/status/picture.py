@@ -40,7 +40,7 @@ class TableState:
     pending: int | None
     """Messages that are due; an estimate where they are very many."""
     delayed: int | None
-    """Messages that are due later."""
+    """Messages that are due later, counted up to 10,000."""
     oldest_seconds: float | None
     """How long the oldest of those due has been; None also where none is."""
     parked: int | None

@@ -16,6 +16,8 @@ from outbox.table import DEFAULT_TABLE, TableName
 _OPTIONS = {"stream_results": False, "yield_per": None}
 # psycopg2 would look for parameters in a text that has none, and trip over a percent sign.
 _NO_PARAMETERS = {**_OPTIONS, "no_parameters": True}
+# `outbox.schema.trigger.TWO_PHASE`, which an application that only emits does not import.
+_ANNOUNCE_TWO_PHASES = "SET LOCAL outbox.two_phase = 'on'"
 
 
 def _send(connection: Any, statement: Statement, args: Sequence[Any]) -> Any:
@@ -24,10 +26,18 @@ def _send(connection: Any, statement: Statement, args: Sequence[Any]) -> Any:
         raise TypeError(f"the outbox table lives in Postgres; this SQLAlchemy session is on {dialect.name}")
     if statement.creates is not None:
         _check_not_translated(connection, statement.creates)
+    if _commits_in_two_phases(connection):
+        # A rollback to a savepoint takes the setting back, so that it is made before each statement.
+        connection.exec_driver_sql(_ANNOUNCE_TWO_PHASES, None, _NO_PARAMETERS).close()
     if not args:
         return connection.exec_driver_sql(statement.dollar, None, _NO_PARAMETERS)
     sql = statement.dollar if dialect.paramstyle == "numeric_dollar" else statement.percent
     return connection.exec_driver_sql(sql, args, _OPTIONS)
+
+
+def _commits_in_two_phases(connection: Any) -> bool:
+    two_phases = sys.modules["sqlalchemy.engine"].TwoPhaseTransaction
+    return isinstance(connection.get_transaction(), two_phases)
 
 
 def _check_not_translated(connection: Any, table: TableName) -> None:

@@ -6,7 +6,7 @@ from outbox.schema.indexes import missing_index_steps
 from outbox.schema.locking import STEP_VARIABLES, acquire_sql, lock_sql, steps_sql
 from outbox.schema.quoting import array_sql, creation_name_sql, dollar_quoted
 from outbox.schema.trigger import DEFAULT_CHANNEL, FUNCTION_SUFFIX, trigger_steps
-from outbox.table import COLUMNS, DEFAULT_TABLE, TableName, quote_literal
+from outbox.table import COLUMNS, DEFAULT_TABLE, STORAGE, TableName, quote_literal
 
 
 def create_sql(
@@ -16,11 +16,13 @@ def create_sql(
 
     Without `notify` the table gets no triggers, and those of ours that it has are removed.
 
-    It may run any number of times, also at once, and on a complete table it locks nobody out. A table that
-    lacks columns is refused: `upgrade_sql` brings that to the present.
+    It may run any number of times, also at once, and on a complete table it locks nobody out. The storage
+    parameters of a table that exists are left alone. A table that lacks columns is refused: `upgrade_sql`
+    brings both to the present.
     """
     table = TableName.parse(table_name)
     columns = ",\n            ".join(column.definition for column in COLUMNS)
+    storage = ", ".join(parameter.definition for parameter in STORAGE)
     body = f"""
 DECLARE{STEP_VARIABLES}
     absent text;
@@ -28,7 +30,7 @@ BEGIN{lock_sql(table)}
     IF pg_catalog.to_regclass({creation_name_sql(table, table.sql)}) IS NULL THEN
         CREATE TABLE {table.sql} (
             {columns}
-        );
+        ) WITH ({storage});
     END IF;
     this_table := {quote_literal(table.sql)}::regclass;
 {refuse_other_kinds_sql(table)}{_refuse_older_sql(table)}\

@@ -14,7 +14,7 @@ from outbox.schema.trigger import (
     former_function_source,
     function_source,
 )
-from outbox.table import COLUMNS, INDEXES, Column, Index, TableName, quote_identifier
+from outbox.table import COLUMNS, INDEXES, STORAGE, Column, Index, TableName, quote_identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ def problems(observed: ObservedTable | None, expected: Expected) -> list[Problem
         *_index_problems(observed, expected),
         *_trigger_problems(observed, expected),
         *_unwanted_trigger_problems(observed, expected),
+        *_storage_problems(observed, table),
         *row_security_problems(observed, table),
     ]
 
@@ -210,6 +211,15 @@ def _unwanted_trigger_problems(observed: ObservedTable, expected: Expected) -> I
                 f"trigger {quote_identifier(live.name)} notifies, and must not; {_UPGRADE} with notify=False"
             )
             yield _problem(table, "unwanted_trigger", live.name, text)
+
+
+def _storage_problems(observed: ObservedTable, table: TableName) -> Iterator[Problem]:
+    if observed.kind == "p":
+        return  # Postgres has them for partitions only, and these come and go
+    for parameter in STORAGE:
+        if parameter.name not in observed.storage:
+            text = f"storage parameter {parameter.name} is not set, so that vacuum comes late; {_UPGRADE}"
+            yield _problem(table, "missing_storage_parameter", parameter.name, text)
 
 
 def _runs(live: ObservedTrigger, trigger: Trigger, source: str | None) -> bool:

@@ -1,8 +1,8 @@
 """How a table is locked while it is created, upgraded and dropped: as little and as briefly as possible.
 
 One advisory lock keeps schema changes of the same table apart. The table itself is locked only if there is
-something to do, in the mode that this takes, and never waited for longer than a lock timeout: everybody who
-wants to emit queues behind a lock that is waited for.
+something to do, in the mode that this takes, and never waited for longer than a lock timeout, or than
+autovacuum needs to give way: everybody who wants to emit queues behind a lock that is waited for.
 """
 
 # ruff: noqa: S608 -- what is put into the SQL is a constant of ours, or quoted by outbox.table
@@ -10,7 +10,7 @@ wants to emit queues behind a lock that is waited for.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from outbox.table import TableName, quote_literal
 
@@ -19,8 +19,11 @@ LOCK_TIMEOUT = timedelta(seconds=1)
 LOCK_ATTEMPTS = 30
 """How often the lock is tried; with the pauses in between that is one to two minutes."""
 
-TableLock: TypeAlias = Literal["ACCESS EXCLUSIVE", "SHARE ROW EXCLUSIVE"]
-"""What a step locks: the first keeps everybody out, the second lets readers in."""
+_DETECTION_MILLISECONDS = 200
+"""How much longer than `deadlock_timeout` a lock is waited for that a vacuum may have."""
+
+TableLock: TypeAlias = Literal["ACCESS EXCLUSIVE", "SHARE ROW EXCLUSIVE", "SHARE UPDATE EXCLUSIVE"]
+"""What a step locks: the first keeps everybody out, the second lets readers in, the third writers too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ def steps_sql(
         f"""
         WHEN {_any_of([step.needed for step in steps if step.lock == mode])}
         THEN '{mode}'"""
-        for mode in ("ACCESS EXCLUSIVE", "SHARE ROW EXCLUSIVE")
+        for mode in get_args(TableLock)
         if any(step.lock == mode for step in steps)
     )
     return f"""
@@ -100,7 +103,7 @@ def acquire_sql(
         FOR attempt IN 1..{lock_attempts} LOOP
             BEGIN
                 IF own_timeout = '0' THEN
-                    PERFORM pg_catalog.set_config('lock_timeout', '{milliseconds}ms', true);
+                    PERFORM pg_catalog.set_config('lock_timeout', {_timeout_sql(milliseconds)}, true);
                 END IF;
                 EXECUTE {quote_literal(f"LOCK TABLE {table.sql} IN ")} || lock_mode || ' MODE';
                 EXIT;
@@ -126,6 +129,19 @@ def acquire_sql(
         END LOOP;
         PERFORM pg_catalog.set_config('lock_timeout', own_timeout, true);
 """
+
+
+def _timeout_sql(milliseconds: int) -> str:
+    # Autovacuum gives way to whoever has waited for as long as `deadlock_timeout`, and to nobody before.
+    return f"""(
+                        SELECT CASE WHEN EXISTS (
+                            SELECT FROM pg_locks
+                            WHERE relation = this_table AND mode = 'ShareUpdateExclusiveLock'
+                                AND granted AND pid <> pg_backend_pid()
+                        ) THEN greatest({milliseconds}, setting::integer + {_DETECTION_MILLISECONDS})
+                        ELSE {milliseconds} END::text || 'ms'
+                        FROM pg_settings WHERE name = 'deadlock_timeout'
+                    )"""
 
 
 def _any_of(conditions: list[str]) -> str:

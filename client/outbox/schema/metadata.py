@@ -3,8 +3,8 @@
 import importlib
 from typing import Any
 
-from outbox.schema.creation import create_sql
 from outbox.schema.trigger import DEFAULT_CHANNEL
+from outbox.schema.upgrading import upgrade_sql
 from outbox.table import COLUMNS, DEFAULT_TABLE, INDEXES, Column, Index, TableName
 
 
@@ -17,8 +17,8 @@ def table(
 ) -> Any:
     """The outbox table as a `sqlalchemy.Table` in the given `MetaData`.
 
-    `metadata.create_all()` makes its trigger too. Autogenerate knows no triggers: add
-    `op.execute(outbox.schema.create_sql())` to the migration that it writes.
+    `metadata.create_all()` makes its triggers and sets its storage parameters too. Autogenerate knows
+    neither: add `op.execute(outbox.schema.upgrade_sql())` to the migration that it writes.
     """
     sqlalchemy = _sqlalchemy()
     parsed = TableName.parse(table_name)
@@ -31,7 +31,7 @@ def table(
         schema=None if name.schema is None else _exactly(name.schema),
     )
     # DDL() substitutes percent signs.
-    complete = sqlalchemy.DDL(create_sql(name, channel, notify=notify).replace("%", "%%"))
+    complete = sqlalchemy.DDL(upgrade_sql(name, channel, notify=notify).replace("%", "%%"))
     sqlalchemy.event.listen(result, "after_create", complete)
     return result
 

@@ -55,6 +55,11 @@ SELECT pg_catalog.json_build_object(
             LEFT JOIN pg_catalog.pg_attribute ON attrelid = partrelid AND attnum = key
         WHERE partrelid = this_table.oid
     ),
+    'storage', ARRAY(
+        SELECT pg_catalog.split_part(option, '=', 1)
+        FROM pg_catalog.unnest(reloptions) AS option
+        ORDER BY 1
+    ),
     'row_security', CASE
         WHEN pg_catalog.row_security_active(this_table.oid) THEN pg_catalog.json_build_object(
         'role', current_user,
@@ -185,6 +190,8 @@ class ObservedTable:
     """`pg_class.relkind`: r for a table, p for a partitioned one, v for a view."""
     row_security: ObservedRowSecurity | None = None
     """None if the current role sees every row."""
+    storage: tuple[str, ...] = ()
+    """The names of the storage parameters that are set."""
 
     @classmethod
     def read(cls, document: str) -> "ObservedTable":
@@ -197,6 +204,7 @@ class ObservedTable:
             tuple(facts["partitioned_by"]),
             kind=facts["kind"],
             row_security=_row_security(facts["row_security"]),
+            storage=tuple(facts["storage"]),
         )
 
 

@@ -17,6 +17,7 @@ from outbox.schema.upgrading import (
     LEGACY_TRIGGER,
     upgrade_columns_sql,
     upgrade_sql,
+    upgrade_storage_sql,
 )
 from outbox.table import TableName
 
@@ -53,6 +54,7 @@ def upgrade_plan(observed: ObservedTable, expected: Expected, channel: str) -> l
     return [
         *_column_steps(observed, expected.table, found),
         *_index_steps(observed, expected),
+        *_storage_steps(expected.table, found),
         *_last_steps(observed, expected, found, channel),
     ]
 
@@ -99,6 +101,13 @@ def _index_steps(observed: ObservedTable, expected: Expected) -> Iterator[Upgrad
 def _dropped(index: ObservedIndex) -> UpgradeStep:
     change = f"index {index.name}: drop it, as it is outdated or was not built to its end"
     return UpgradeStep(change, CONCURRENT, f"DROP INDEX CONCURRENTLY {index.sql}")
+
+
+def _storage_steps(table: TableName, found: list[Problem]) -> Iterator[UpgradeStep]:
+    missing = [problem.object for problem in found if problem.kind == "missing_storage_parameter"]
+    if missing:
+        change = f"storage parameters: set {', '.join(missing)}"
+        yield UpgradeStep(change, CONCURRENT, upgrade_storage_sql(table))
 
 
 def _last_steps(

@@ -20,6 +20,7 @@ ProblemKind: TypeAlias = Literal[
     "older_trigger",
     "disabled_trigger",
     "unwanted_trigger",
+    "missing_storage_parameter",
     "rows_hidden_from_role",
     "rows_filtered_for_role",
 ]
@@ -29,6 +30,7 @@ _WORKABLE: tuple[ProblemKind, ...] = (
     "unfilled_column",
     "older_trigger",
     "unwanted_trigger",
+    "missing_storage_parameter",
     "rows_filtered_for_role",
 )
 
@@ -40,7 +42,7 @@ class Problem:
     kind: ProblemKind
     """What is wrong."""
     object: str
-    """The name of the table, column, index, trigger or role it is about, unquoted."""
+    """The name of the table, column, index, trigger, storage parameter or role it is about, unquoted."""
     message: str
     """The table, the object, what is wrong and what to do, for a person."""
     slows_only: bool = False
@@ -48,7 +50,7 @@ class Problem:
 
     @property
     def stops_relay(self) -> bool:
-        """False if a relay can work: only emits fail or are slower, or rows are hidden, maybe on purpose."""
+        """False if a relay can work: only emits fail, it is slower, or rows are hidden, maybe on purpose."""
         return self.kind not in _WORKABLE and not self.slows_only
 
     @property

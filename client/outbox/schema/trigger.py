@@ -28,6 +28,9 @@ A relay holds it exclusively while it sleeps. One that emits while none sleeps h
 commit, so that a relay which gets it sees all that was committed without a notification.
 """
 
+TWO_PHASE = "outbox.two_phase"
+"""The setting by which a transaction that will be prepared announces it: it then never notifies."""
+
 DUTY_LOCK = 0x6F627801
 """The first half of the key of the lock that lets one relay of a table at a time fall asleep so."""
 
@@ -86,6 +89,12 @@ BEGIN
     END IF;
     -- No relay sleeps, and none falls asleep before it has seen what this transaction commits.
     IF pg_catalog.pg_try_advisory_xact_lock_shared({ASLEEP_LOCK}, announced::pg_catalog.int4) THEN
+        RETURN NULL;
+    END IF;
+    -- PREPARE TRANSACTION would refuse it.
+    IF pg_catalog.current_setting('{TWO_PHASE}', true)
+        OPERATOR(pg_catalog.=) ANY ('{{on,true,yes,1}}'::pg_catalog.text[])
+    THEN
         RETURN NULL;
     END IF;
     horizon := pg_catalog.clock_timestamp()

@@ -9,7 +9,15 @@ from outbox.schema.indexes import SHAPE, USABLE, missing_index_steps
 from outbox.schema.locking import LOCK_ATTEMPTS, LOCK_TIMEOUT, STEP_VARIABLES, Step, lock_sql, steps_sql
 from outbox.schema.quoting import array_sql, dollar_quoted
 from outbox.schema.trigger import DEFAULT_CHANNEL, trigger_steps
-from outbox.table import COLUMNS, DEFAULT_TABLE, INDEXES, TableName, quote_identifier, quote_literal
+from outbox.table import (
+    COLUMNS,
+    DEFAULT_TABLE,
+    INDEXES,
+    STORAGE,
+    TableName,
+    quote_identifier,
+    quote_literal,
+)
 
 LEGACY_PENDING = "outbox_pending_idx"
 LEGACY_CLEANUP = "outbox_cleanup_idx"
@@ -30,9 +38,10 @@ def upgrade_sql(
     Without `notify` the table's triggers are removed.
 
     On a table that is up to date it locks nothing. Otherwise it waits for its lock at most `lock_timeout` at
-    a time (the session's own, if set), lets emitters through, and tries again, `lock_attempts` times. It then
-    holds the lock while it rewrites the table (`id` becomes a bigint, each old row gets a `message_id`) and
-    builds the indexes. If that takes too long, `outbox schema upgrade` builds the indexes CONCURRENTLY.
+    a time (the session's own, if set; a bit longer than `deadlock_timeout` if vacuum has it), lets emitters
+    through, and tries again, `lock_attempts` times. It then holds the lock while it rewrites the table (`id`
+    becomes a bigint, each old row gets a `message_id`) and builds the indexes. If that takes too long,
+    `outbox schema upgrade` builds the indexes CONCURRENTLY.
     """
     table = TableName.parse(table_name)
     steps = [
@@ -41,6 +50,7 @@ def upgrade_sql(
         *missing_index_steps(table),
         _legacy_trigger_step(table),
         *trigger_steps(table, channel, notify=notify),
+        _storage_step(table),
     ]
     return _statement(table, steps, lock_timeout, lock_attempts)
 
@@ -49,6 +59,12 @@ def upgrade_columns_sql(table_name: str | TableName = DEFAULT_TABLE) -> str:
     """The part of `upgrade_sql` that the indexes need: the columns."""
     table = TableName.parse(table_name)
     return _statement(table, _column_steps(table), LOCK_TIMEOUT, LOCK_ATTEMPTS)
+
+
+def upgrade_storage_sql(table_name: str | TableName = DEFAULT_TABLE) -> str:
+    """The part of `upgrade_sql` that sets storage parameters."""
+    table = TableName.parse(table_name)
+    return _statement(table, [_storage_step(table)], LOCK_TIMEOUT, LOCK_ATTEMPTS)
 
 
 def _statement(table: TableName, steps: list[Step], lock_timeout: timedelta, lock_attempts: int) -> str:
@@ -238,6 +254,31 @@ def _legacy_trigger_step(table: TableName) -> Step:
             END IF;
         END LOOP;
 """,
+    )
+
+
+def _storage_step(table: TableName) -> Step:
+    expected = [
+        f"({quote_literal(parameter.name)}, {quote_literal(parameter.definition)})" for parameter in STORAGE
+    ]
+    # What its owner has chosen stays. A partitioned table takes none.
+    missing = f"""FROM (VALUES
+        {_lines(expected)}
+        ) AS expected (name, definition)
+        JOIN pg_class ON oid = this_table AND relkind = 'r'
+        WHERE NOT EXISTS (
+            SELECT FROM pg_catalog.unnest(reloptions) AS option
+            WHERE pg_catalog.split_part(option, '=', 1) = name
+        )"""
+    return Step(
+        f"EXISTS (\n        SELECT {missing}\n    )",
+        f"""        EXECUTE (
+            SELECT {quote_literal(f"ALTER TABLE {table.sql} SET (")}
+                || pg_catalog.string_agg(definition, ', ') || ')'
+            {missing}
+        );
+""",
+        "SHARE UPDATE EXCLUSIVE",
     )
 
 
