@@ -76,7 +76,11 @@ class Sweep:
                     failures += 1
                     # If the database is away, the lanes say so.
                     level = logging.WARNING if failures == _FAILURES_TO_TELL else logging.DEBUG
-                    _log.log(level, "the table cannot be swept, late commits wait: %s", error or "timeout")
+                    _log.log(
+                        level,
+                        "the table cannot be swept, late commits wait: %s",
+                        str(error) or "no answer in time",
+                    )
                     self._unswept.set()
                     _end(connection)
                     connection = None

@@ -156,7 +156,7 @@ async def test_messages_sent_into_an_alarm_are_waited_for_on_their_connection(
     world = private_world
     relay: Process = await world.start_relay(**SETTINGS)
     await asyncio.to_thread(alarm, True)
-    await world.application().emit(BATCH)
+    await world.application(transaction_size=BATCH).emit(BATCH)
     assert "broker: blocked: low on memory" in await relay.unready("blocked")
     async with world.database() as database:
         sql = "SELECT count(*) = $1 FROM outbox_table WHERE last_error LIKE '%the broker has an alarm'"
