@@ -7,7 +7,7 @@
 #
 #   docker build --build-arg PIP_INDEX_URL=… --secret id=pip.conf,src=pip.conf …
 
-ARG BASE_IMAGE=docker.io/library/python:3.13-slim
+ARG BASE_IMAGE=docker.io/library/python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 
 
 # What makes the virtual environments. None of it reaches an image but for /opt/outbox.

@@ -67,6 +67,13 @@ def test_every_job_ends_and_every_action_is_pinned_by_its_digest(job: dict[str, 
         assert "run" in step or re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), step
 
 
+def test_the_base_image_is_pinned_by_its_digest() -> None:
+    dockerfile = (REPOSITORY / "Dockerfile").read_text()
+    assert re.search(
+        r"^ARG BASE_IMAGE=docker\.io/library/python:\S+@sha256:[0-9a-f]{64}$", dockerfile, re.MULTILINE
+    )
+
+
 @pytest.mark.parametrize("workflow", WORKFLOWS.values(), ids=WORKFLOWS.keys())
 def test_a_workflow_may_read_and_no_more(workflow: dict[Any, Any]) -> None:
     assert workflow["permissions"] == {"contents": "read"}
