@@ -55,16 +55,16 @@ FROM oldest
 
 _DELAYED = """
 SELECT (
-    SELECT count(*) FROM (
+    SELECT pg_catalog.count(*) FROM (
         SELECT FROM {table}
-        WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after > now()
+        WHERE ordering_key IS NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after > pg_catalog.now()
         ORDER BY send_after, id
         LIMIT $1::integer
     ) AS keyless
 ) + (
-    SELECT count(*) FROM (
+    SELECT pg_catalog.count(*) FROM (
         SELECT FROM {table}
-        WHERE ordering_key IS NOT NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after > now()
+        WHERE ordering_key IS NOT NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after > pg_catalog.now()
         LIMIT $1::integer
     ) AS keyed
 )

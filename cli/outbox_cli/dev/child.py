@@ -1,6 +1,7 @@
 """One process in the place of a pod: watched, started again when it ends, and asked to finish."""
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
@@ -162,7 +163,9 @@ class Child:
         try:
             await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                process.terminate()
+                # It may have ended a moment ago.
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
                 await asyncio.wait([ended], timeout=self.program.shutdown_seconds + _MARGIN_SECONDS)
         finally:
             ended.cancel()

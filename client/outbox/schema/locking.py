@@ -135,12 +135,12 @@ def _timeout_sql(milliseconds: int) -> str:
     # Autovacuum gives way to whoever has waited for as long as `deadlock_timeout`, and to nobody before.
     return f"""(
                         SELECT CASE WHEN EXISTS (
-                            SELECT FROM pg_locks
+                            SELECT FROM pg_catalog.pg_locks
                             WHERE relation = this_table AND mode = 'ShareUpdateExclusiveLock'
-                                AND granted AND pid <> pg_backend_pid()
+                                AND granted AND pid <> pg_catalog.pg_backend_pid()
                         ) THEN greatest({milliseconds}, setting::integer + {_DETECTION_MILLISECONDS})
                         ELSE {milliseconds} END::text || 'ms'
-                        FROM pg_settings WHERE name = 'deadlock_timeout'
+                        FROM pg_catalog.pg_settings WHERE name = 'deadlock_timeout'
                     )"""
 
 

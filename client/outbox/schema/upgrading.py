@@ -265,7 +265,7 @@ def _storage_step(table: TableName) -> Step:
     missing = f"""FROM (VALUES
         {_lines(expected)}
         ) AS expected (name, definition)
-        JOIN pg_class ON oid = this_table AND relkind = 'r'
+        JOIN pg_catalog.pg_class ON oid = this_table AND relkind = 'r'
         WHERE NOT EXISTS (
             SELECT FROM pg_catalog.unnest(reloptions) AS option
             WHERE pg_catalog.split_part(option, '=', 1) = name
