@@ -64,7 +64,8 @@ SELECT (
 ) + (
     SELECT pg_catalog.count(*) FROM (
         SELECT FROM {table}
-        WHERE ordering_key IS NOT NULL AND sent_at IS NULL AND parked_at IS NULL AND send_after > pg_catalog.now()
+        WHERE ordering_key IS NOT NULL AND sent_at IS NULL AND parked_at IS NULL
+            AND send_after > pg_catalog.now()
         LIMIT $1::integer
     ) AS keyed
 )

@@ -192,7 +192,10 @@ class Lane:
             # A lane that sleeps would not notice, and not be there when it is needed.
             connection.add_termination_listener(lambda _: self._wake.up("lost"))
             self._transaction = Transaction(connection, self._opening)
-            if not self._database.pooled:
+            if self._database.pooled:
+                async with connection.transaction(isolation="read_committed"):
+                    await self._transfer.read_partitions(connection)
+            else:
                 await self._transfer.rehearse(connection)
         return self._transaction
 

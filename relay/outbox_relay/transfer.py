@@ -153,7 +153,7 @@ class Transfer:
             (self._queries.park, 3),
         ):
             await connection.execute(query, *[[]] * arguments)
-        await self._read_partitions(connection)
+        await self.read_partitions(connection)
 
     async def _claim(self, connection: Any, claim: Claim) -> Sequence[Any]:
         rows: Sequence[Any]
@@ -161,7 +161,7 @@ class Transfer:
         found = {row["partition"] for row in rows}
         if not found <= self._partitions:
             # Partitions are added while the relay runs.
-            await self._read_partitions(connection)
+            await self.read_partitions(connection)
         if not found <= self._partitions:
             raise ForeignRowsError(
                 f"table {self._table}: a claim has returned rows of another table, which are left alone; "
@@ -171,7 +171,8 @@ class Transfer:
         self._claims.found(claim, last["report"], keyed)
         return rows
 
-    async def _read_partitions(self, connection: Any) -> None:
+    async def read_partitions(self, connection: Any) -> None:
+        """Learn which partitions the table has, so that no claim asks while it holds rows."""
         rows = await connection.fetch(self._queries.partitions, self._table.sql)
         self._partitions = frozenset(row["partition"] for row in rows)
 

@@ -128,13 +128,25 @@ async def test_a_batch_is_settled_without_a_question_to_the_server(world: World)
         claims=Claims(),
     )
     asked: list[str] = []
-    async with world.database() as database:
+    async with world.database() as application:
+        await application.execute("INSERT INTO outbox_table (routing_key, body) VALUES ('nobody', '')")
+    database = await Database(world.postgres_url).connect()
+    try:
+        # All that is asked behind a pooler, where nothing stays prepared.
+        await transfer.read_partitions(database)
+        with database.query_logger(lambda record: asked.append(record.query)):
+            async with database.transaction():
+                assert len(await transfer._claim(database, Claims().begin(10))) == 1
+        assert asked == ["BEGIN;", queries.claim, "COMMIT;"]
+        asked.clear()
         await transfer.rehearse(database)
         with database.query_logger(lambda record: asked.append(record.query)):
             await database.execute("BEGIN")
             await database.execute(queries.back_off, [7], [1], [0.5], ["nacked"], [1])
             await database.execute(queries.park, [7], [1], ["malformed"])
             await database.execute(queries.conclusion([(7, 1)], [(7, 2)]))
+    finally:
+        await database.close()
     assert asked == ["BEGIN", queries.back_off, queries.park, queries.conclusion([(7, 1)], [(7, 2)])]
 
 
