@@ -106,8 +106,7 @@ class Sweep:
                 self._wake.up("more")
             if page["rows"] < _PAGE_ROWS:
                 return
-            # Rows due since minus infinity are more than a page: they are claimed first.
-            after = end if page["micros"] is None else Position(page["micros"], page["id"])
+            after = Position.of(page["micros"], page["id"])
 
     async def _read_writers(self, connection: Any) -> None:
         bounds = self._claims.bounds
