@@ -42,16 +42,21 @@ class Position(NamedTuple):
     id: int
 
     def arguments(self) -> tuple[int | None, int]:
-        """What the queries take; None stands for the beginning."""
-        return (None if self == START else self.micros, self.id)
+        """What the queries take; None stands for minus infinity."""
+        return (None if self.micros == START.micros else self.micros, self.id)
+
+    @classmethod
+    def of(cls, micros: int | None, row_id: int) -> "Position":
+        """The place of a row that a query returned; None stands for minus infinity."""
+        return cls(START.micros if micros is None else micros, row_id)
 
 
 START = Position(-(2**63), LOWEST_ID)
 """Before all rows, also before one that is due since minus infinity."""
 
 
-def _position(micros: int | None, row_id: int) -> Position:
-    return START if micros is None else Position(micros, row_id)
+def _before(clock: int | None, micros: int) -> Position:
+    return START if clock is None else Position(clock - micros, LOWEST_ID)
 
 
 @dataclass(slots=True)
@@ -60,6 +65,8 @@ class Claim:
 
     arguments: tuple[Any, ...]
     """The arguments of the query."""
+    first: Position
+    """From where on it reads rows without a key."""
     batch: int
     generation: int
     """How often everything was forgotten before it."""
@@ -86,6 +93,7 @@ class Claims:
         self._clock: int | None = None
         self._first = START
         self._page_end: Position | None = START
+        self._page_clock: int | None = None
         self._late: list[int] = []
         self._ready: dict[str, None] = {}
         self._in_flight: set[str] = set()
@@ -98,15 +106,12 @@ class Claims:
     @property
     def first(self) -> Position:
         """Rows without a key before this position were claimed."""
-        return min(self._first, self._window_start(_WINDOW_MICROS))
+        return min(self._first, _before(self._clock, _WINDOW_MICROS))
 
     @property
     def cursor(self) -> Position:
         """Keyed rows up to here were discovered."""
-        return self._window_start(_WINDOW_MICROS) if self._page_end is None else self._page_end
-
-    def _window_start(self, micros: int) -> Position:
-        return START if self._clock is None else Position(self._clock - micros, LOWEST_ID)
+        return _before(self._page_clock, _WINDOW_MICROS) if self._page_end is None else self._page_end
 
     @property
     def has_more(self) -> bool:
@@ -127,21 +132,23 @@ class Claims:
         self._in_flight.update(taken)
         late, self._late = self._late, []
         window = self._next_window()
+        first = min(self._first, window)
         arguments = (
             batch,
-            *min(self._first, window).arguments(),
+            *first.arguments(),
             late,
             taken,
             [*map(self.bounds.of, taken)],
-            *(window if self._page_end is None else self._page_end).arguments(),
+            *(min(window, self.cursor) if self._page_end is None else self._page_end).arguments(),
             page,
         )
-        return Claim(arguments, batch, self._generation, self.bounds.ended_epoch, page, taken, taken)
+        return Claim(arguments, first, batch, self._generation, self.bounds.ended_epoch, page, taken, taken)
 
     def _page(self, batch: int) -> int:
         if len(self._ready) >= _MOST_READY_KEYS:
             return 0
-        is_enough = len(self._ready) + len(self._in_flight) >= batch
+        # What other lanes have in hand is no work for this one.
+        is_enough = self._ready and len(self._ready) + len(self._in_flight) >= batch
         return 0 if is_enough and self._number % _DISCOVERY_INTERVAL else max(batch, self._page_rows)
 
     def _next_window(self) -> Position:
@@ -152,8 +159,8 @@ class Claims:
             # Also if the clock was set back.
             if abs(self._clock - self._read_back_at[number]) >= interval:
                 self._read_back_at[number:] = [self._clock] * (len(_WIDER_WINDOWS_MICROS) - number)
-                return self._window_start(window)
-        return self._window_start(_WINDOW_MICROS)
+                return _before(self._clock, window)
+        return _before(self._clock, _WINDOW_MICROS)
 
     def found(self, claim: Claim, report: str, first_rows: Sequence[tuple[str, int]]) -> None:
         """Take over what the query has returned: its report, and key and id of each keyed row."""
@@ -163,10 +170,13 @@ class Claims:
         read: Mapping[str, Any] = json.loads(report)
         clock: int = read["clock"]
         self._clock = clock
-        self._first = Position(clock, LOWEST_ID) if read["first"] is None else _position(*read["first"])
+        if claim.first <= self._first:
+            # Otherwise rows before were found meanwhile, and are still to be claimed.
+            self._first = _before(clock, 0) if read["first"] is None else Position.of(*read["first"])
         if claim.page:
             self._page_was_full = read["discovered"] == claim.page
-            self._page_end = _position(*read["last"]) if self._page_was_full else None
+            self._page_end = Position.of(*read["last"]) if self._page_was_full else None
+            self._page_clock = clock
         self._in_flight.update(claim.claimed)
         for key, row_id in first_rows:
             self.bounds.first(key, row_id, claim.ended_epoch)
@@ -185,10 +195,9 @@ class Claims:
             if key not in taken and key in self._in_flight:
                 continue  # another lane has its first row
             self._in_flight.discard(key)
+            # A key that is ready by now stays so: its row was locked by a lane that may be done with it.
             if is_full and key not in unclaimable:
                 self._ready[key] = None
-            else:
-                self._ready.pop(key, None)
 
     def ended(self, claim: Claim) -> None:
         """The batch is over, settled or rolled back: its keys may have a next row."""
@@ -202,7 +211,7 @@ class Claims:
         """
         if len(rows) >= limit:
             row_id, micros = rows[0]
-            self._first = min(self._first, _position(micros, row_id))
+            self._first = min(self._first, Position.of(micros, row_id))
         else:
             self._late = [row_id for row_id, _ in rows]
         return bool(rows)

@@ -26,6 +26,9 @@ SHORTEST_SECONDS = 0.25
 _PAUSE_FACTOR = 25
 """How many times as long as a query of a sweep took is the pause after it."""
 
+_LONGEST_PAUSE_SECONDS = 60.0
+"""A query may also have waited, for a lock that a migration holds or for a server that did not answer."""
+
 _LATE_ROWS = 1_000
 _PAGE_ROWS = 5_000
 
@@ -34,6 +37,11 @@ _STATEMENT_SECONDS = 300.0
 
 _RECONNECT_SECONDS = 1.0
 _FAILURES_TO_TELL = 5
+
+
+def pause_seconds(took_seconds: float) -> float:
+    """How long the database is left alone after a query of a sweep that took so long."""
+    return min(_PAUSE_FACTOR * took_seconds, _LONGEST_PAUSE_SECONDS)
 
 
 class Sweep:
@@ -106,8 +114,7 @@ class Sweep:
                 self._wake.up("more")
             if page["rows"] < _PAGE_ROWS:
                 return
-            # Rows due since minus infinity are more than a page: they are claimed first.
-            after = end if page["micros"] is None else Position(page["micros"], page["id"])
+            after = Position.of(page["micros"], page["id"])
 
     async def _read_writers(self, connection: Any) -> None:
         bounds = self._claims.bounds
@@ -119,7 +126,7 @@ class Sweep:
         began = time.monotonic()
         async with self._transaction(connection):
             rows = await connection.fetch(query, *arguments, timeout=_STATEMENT_SECONDS)
-        await asyncio.sleep(_PAUSE_FACTOR * (time.monotonic() - began))
+        await asyncio.sleep(pause_seconds(time.monotonic() - began))
         return rows
 
     def _transaction(self, connection: Any) -> AbstractAsyncContextManager[Any]:

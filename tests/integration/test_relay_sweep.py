@@ -175,3 +175,19 @@ async def test_a_table_without_the_index_for_keys_works(
     assert "outbox_table_keyed_idx" in caplog.text
     sent = [await traffic.emit("a"), *[await traffic.emit("a", ordering_key="k") for _ in range(3)]]
     await inbox.gets(sent)
+
+
+async def test_rows_due_since_minus_infinity_are_passed_page_by_page(traffic: Traffic) -> None:
+    """A person wrote them, and their key is stuck: the relay gets past them, and sleeps."""
+    await traffic.insert(ordering_key="'stuck'", send_after="'-infinity'", parked_at="now()")
+    await traffic.database.execute(
+        "INSERT INTO outbox_table (routing_key, body, ordering_key, send_after) "
+        "SELECT 'a', '', 'stuck', '-infinity' FROM generate_series(1, 20000)"
+    )
+    inbox = await traffic.inbox("a")
+    moments = ("'-infinity'", "now()")
+    sent = [await traffic.insert(ordering_key="'k'", send_after=moment) for moment in moments]
+    await traffic.relaying(**ONLY_WOKEN)
+    await inbox.gets(sent)
+    await traffic.until_it_notifies()
+    assert inbox.ids == sent

@@ -14,6 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from outbox import Emitter, SyncEmitter, schema
+from outbox_relay.key_bounds import LOWEST_ID, KeyBounds
+from tests.integration.claiming import QUERIES
 from tests.integration.relaying import ONLY_WOKEN, Traffic, traffic_between
 from tests.integration.sleeping import asleep, try_to_sleep
 
@@ -171,3 +173,32 @@ async def test_a_table_without_triggers_can_always_be_prepared(traffic: Traffic)
     message_id = await prepare(traffic.database, "never", announced=False)
     await traffic.database.execute("COMMIT PREPARED 'never'")
     await inbox.gets([message_id])
+
+
+async def read_writers(traffic: Traffic, bounds: KeyBounds) -> None:
+    """Tell the bounds of ordering keys which transactions write to the table now."""
+    epoch = bounds.begin_epoch()
+    rows = await traffic.database.fetch(QUERIES.writers, "outbox_table")
+    bounds.writers(epoch, {row["writer"] for row in rows})
+
+
+async def test_a_transaction_that_is_prepared_is_still_the_writer_that_it_was(traffic: Traffic) -> None:
+    """It may yet commit a row with a lower id than those of its key that were sent."""
+    bounds = KeyBounds()
+    bounds.first("k", 5, bounds.ended_epoch)
+    application = await asyncpg.connect(traffic.postgres_url)
+    try:
+        await application.execute("BEGIN")
+        await Emitter().emit(application, "a", None, ordering_key="k")
+        await read_writers(traffic, bounds)
+        await application.execute("PREPARE TRANSACTION 'writer'")
+    finally:
+        await application.close()
+    for _ in range(3):
+        await read_writers(traffic, bounds)
+    bounds.first("k", 7, bounds.ended_epoch)
+    assert bounds.of("k") == LOWEST_ID
+    await traffic.database.execute("COMMIT PREPARED 'writer'")
+    await read_writers(traffic, bounds)
+    bounds.first("k", 8, bounds.ended_epoch)
+    assert bounds.of("k") == 5

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from outbox_relay.claims import START, Claim, Claims, Position
 
 NOW = 1_700_000_000_000_000
@@ -67,10 +69,11 @@ def test_some_claims_read_further_back() -> None:
     assert [read_back.count(micros) for micros in (4_000_000, 1_000_000, 250_000)] == [2, 18, 79]
 
 
-def test_a_row_due_since_minus_infinity_keeps_the_beginning() -> None:
+def test_a_row_due_since_minus_infinity_has_a_position() -> None:
     claims = Claims()
     move(claims, [], first=(None, 7))
-    assert claims.first == START
+    assert claims.first == Position(START.micros, 7)
+    assert claims.positions()[:2] == (None, 7)
 
 
 def test_a_clock_that_is_set_back_takes_the_position_along() -> None:
@@ -189,3 +192,65 @@ def test_after_a_reset_what_was_under_way_is_forgotten() -> None:
     claims.ended(claim)
     assert claims.first == START
     assert keys_of(claims.begin(10)) == ["a"]
+
+
+def test_a_claim_that_discovers_no_keys_does_not_pass_them_by() -> None:
+    claims = Claims()
+    move(claims, [])
+    discovered = claims.cursor
+    claims.claimable(dict.fromkeys(map(str, range(20)), 1))
+    for number in range(1, 8):
+        claim = claims.begin(10)
+        later = json.loads(report()) | {"clock": NOW + number * 1_000_000}
+        claims.found(claim, json.dumps(later), [(key, 1) for key in claim.taken])
+        claims.ended(claim)
+        if claim.page:
+            break
+        assert claims.cursor == discovered
+    else:
+        pytest.fail("no page was read")
+    assert number > 1
+    assert claim.arguments[6] <= discovered.micros
+
+
+def test_keys_that_another_lane_has_do_not_keep_this_one_from_discovering() -> None:
+    claims = Claims()
+    claims.claimable({"a": 1})
+    claims.begin(1)
+    assert all(claims.begin(1).page for _ in range(16))
+
+
+def test_a_key_whose_batch_ended_while_another_lane_was_reading_is_claimed_from() -> None:
+    claims = Claims()
+    claims.claimable({"a": 1})
+    first, second = claims.begin(10), claims.begin(10)
+    claims.found(first, report(), [("a", 1)])
+    claims.ended(first)
+    # This one met the locked row, before the first one had ended.
+    claims.found(second, report(keys={"a": 1}), [])
+    claims.ended(second)
+    assert keys_of(claims.begin(10)) == ["a"]
+
+
+def test_late_rows_found_during_a_claim_are_not_passed_by_again() -> None:
+    claims = Claims()
+    move(claims, [], first=(NOW - 5, 9))
+    claim = claims.begin(10)
+    late = Position(NOW - 9_000_000, 3)
+    claims.passed_by([(late.id, late.micros), (4, NOW - 8_000_000)], 2)
+    claims.found(claim, report(first=(NOW - 5, 9)), [])
+    claims.ended(claim)
+    assert claims.first == late
+    move(claims, [], first=(NOW - 5_000_000, 5))
+    assert claims.first == Position(NOW - 5_000_000, 5)
+
+
+def test_pages_of_rows_due_since_minus_infinity_follow_each_other() -> None:
+    claims = Claims()
+    page = claims.begin(10).page
+    claims = Claims()
+    claim = claims.begin(10)
+    found = report(keys={"stuck": 1}, discovered=page, unclaimable=["stuck"])
+    claims.found(claim, json.dumps(json.loads(found) | {"last": [None, 700]}), [])
+    claims.ended(claim)
+    assert claims.begin(10).arguments[6:8] == (None, 700)
