@@ -134,11 +134,11 @@ async def test_a_batch_is_settled_without_a_question_to_the_server(world: World)
     try:
         # All that is asked behind a pooler, where nothing stays prepared.
         await transfer.read_partitions(database)
-        with database.query_logger(lambda record: asked.append(record.query)):
+        claimed: list[str] = []
+        with database.query_logger(lambda record: claimed.append(record.query)):
             async with database.transaction():
                 assert len(await transfer._claim(database, Claims().begin(10))) == 1
-        assert asked == ["BEGIN;", queries.claim, "COMMIT;"]
-        asked.clear()
+        assert {*claimed} - {"COMMIT;"} == {"BEGIN;", queries.claim}
         await transfer.rehearse(database)
         with database.query_logger(lambda record: asked.append(record.query)):
             await database.execute("BEGIN")
