@@ -52,6 +52,8 @@ class Dispatched:
     """How many messages on the publisher's channel have no answer."""
     is_cut_short: bool = False
     """Messages that were to be sent one by one are left."""
+    is_refused: bool = False
+    """A queue has refused some of it."""
 
 
 class Dispatch:
@@ -207,6 +209,7 @@ class Dispatch:
                 done.verdicts[place] = _SENT
             elif outcome is not None:
                 done.verdicts[place] = judge(outcome, row["attempts"], self._policy)
+                done.is_refused |= isinstance(outcome, Nacked)
                 if isinstance(outcome, Nacked) and self._routes.refused(row["routing_key"]):
                     _log.warning("messages of %s wait: a queue refuses them", row["routing_key"])
             elif waiting is not None and sending.lost is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 from outbox_core.backoff import Backoff
@@ -27,6 +28,9 @@ _MOST_UNANSWERED = 16
 read from it."""
 
 _RECONNECT = Backoff(0.1, 2.0)
+
+_RENEWAL_SECONDS = 1.0
+"""How often a lane takes a new channel while a queue refuses messages."""
 
 _MARGIN_SECONDS = 5.0
 """How much longer than a batch may take the server waits for a lane before it frees the rows."""
@@ -73,6 +77,7 @@ class Lane:
         self._publisher: Publisher | None = None
         self._failures = 0
         self._singly = False
+        self._renewed_at = 0.0
         self.problem: str | None = None
         """Why the last batch failed; None where it did not."""
 
@@ -111,6 +116,8 @@ class Lane:
             )
             if moved.unanswered:
                 await self._leave(publisher, moved.unanswered)
+            elif moved.is_refused:
+                await self._renew(publisher)
         except MessageRefusedError as error:
             _log.warning("the broker refuses a message of a batch, which is sent one by one now: %s", error)
             self._singly = True
@@ -205,6 +212,17 @@ class Lane:
             publisher = await self._broker.publisher(max_message_size=self._settings.max_message_size)
             self._publisher = publisher
         return publisher
+
+    async def _renew(self, publisher: Publisher) -> None:
+        """Go on by a new channel after a refusal, now and then.
+
+        After the loss of a node, RabbitMQ 3.10 may refuse all that an old channel sends to a quorum queue,
+        though the queue has a leader again.
+        """
+        if time.monotonic() - self._renewed_at >= _RENEWAL_SECONDS:
+            self._renewed_at = time.monotonic()
+            self._publisher = None
+            await publisher.aclose()
 
     async def _leave(self, publisher: Publisher, unanswered: int) -> None:
         """Go on by a new channel, and leave this one to late confirms: a queue may keep it from all others.

@@ -46,6 +46,8 @@ class Moved:
     """How many messages were sent and not confirmed in time."""
     is_cut_short: bool = False
     """Messages that were to be sent one by one are left."""
+    is_refused: bool = False
+    """A queue has refused some of them."""
 
 
 class Transfer:
@@ -118,6 +120,7 @@ class Transfer:
             has_more=self._claims.has_more,
             unanswered=done.unanswered,
             is_cut_short=done.is_cut_short,
+            is_refused=done.is_refused,
         )
 
     async def _send(
